@@ -1,0 +1,1 @@
+"""Identity: a workload's key, its certificate, and the service that certifies."""

@@ -1,0 +1,137 @@
+"""One iptables frontend on this machine: reading tables and feeding transactions."""
+
+from __future__ import annotations
+
+from proxyinit.errors import CommandFailed, ProgramMissing
+from proxyinit.iptables_save import DumpError, parse
+from proxyinit.record import Record
+from proxyinit.rules import IPV4, IPV6
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from proxyinit.logs import Log
+    from proxyinit.rules import Ruleset, Version
+    from proxyinit.runner import Runner
+
+KINDS = ("legacy", "nft")
+"""The two kernel interfaces; `plain` is one of them by the machine's choice."""
+
+
+class Programs(Record):
+    """The programs of one IP version: names, or paths once they are found."""
+
+    save: str
+    restore: str
+
+
+class Backend(Record):
+    """A frontend by its name, the kernel interface it drives, and its programs."""
+
+    name: str
+    kind: str
+    programs: dict[Version, Programs]
+
+    def __str__(self) -> str:
+        return program_name(self.name, IPV4)
+
+
+def program_name(mode: str, version: Version, suffix: str = "") -> str:
+    """Such as ``ip6tables-legacy-save``."""
+    variant = "" if mode == "plain" else f"-{mode}"
+    return f"ip{'' if version == IPV4 else '6'}tables{variant}{suffix}"
+
+
+def family(version: Version) -> str:
+    """The name of an IP version for people."""
+    return "IPv4" if version == IPV4 else "IPv6"
+
+
+def locate(runner: Runner, mode: str, versions: Sequence[Version]) -> Backend:
+    """The frontend with its programs found, or `ProgramMissing` naming all absent."""
+    programs: dict[Version, Programs] = {}
+    absent = []
+    for version in versions:
+        paths = []
+        for suffix in ("-save", "-restore"):
+            name = program_name(mode, version, suffix)
+            path = runner.find(name)
+            if path is None:
+                absent.append(name)
+            paths.append(path or name)
+        programs[version] = Programs(*paths)
+    if absent:
+        raise ProgramMissing(f"not found: {', '.join(absent)}")
+    kind = _plain_kind(runner, programs[versions[0]]) if mode == "plain" else mode
+    return Backend(mode, kind, programs)
+
+
+def unlocated(mode: str, versions: Sequence[Version]) -> Backend:
+    """The frontend by its programs' names alone, for a plan without a machine."""
+    programs = {
+        version: Programs(
+            program_name(mode, version, "-save"),
+            program_name(mode, version, "-restore"),
+        )
+        for version in versions
+    }
+    return Backend(mode, mode, programs)
+
+
+def _plain_kind(runner: Runner, programs: Programs) -> str:
+    """Which kernel interface plain iptables drives: its version line says it."""
+    try:
+        said = runner.run([programs.save, "--version"]).stdout
+    except CommandFailed:
+        said = ""
+    return "nft" if "nf_tables" in said else "legacy"
+
+
+class Tables:
+    """The nat tables of the namespace this process is in, through the frontends."""
+
+    def __init__(self, runner: Runner, log: Log, lock_wait_s: int) -> None:
+        self._runner = runner
+        self._log = log
+        self._lock_wait_s = lock_wait_s
+
+    def read(
+        self, backend: Backend, versions: Sequence[Version]
+    ) -> dict[Version, Ruleset]:
+        """The live nat tables. In legacy this creates those that are absent.
+
+        Families are read side by side; reading takes no lock.
+        """
+        commands = [[backend.programs[v].save, "-t", "nat"] for v in versions]
+        outputs = self._runner.run_all(commands)
+        tables = {}
+        for version, argv, output in zip(versions, commands, outputs, strict=True):
+            self._log.debug(" ".join(argv), stdout=output.stdout)
+            try:
+                tables[version] = parse(output.stdout, version)
+            except DumpError as error:
+                message = f"its output makes no sense: {error}"
+                raise CommandFailed(argv, 0, message) from error
+        return tables
+
+    def feed(self, backend: Backend, version: Version, transaction: str) -> None:
+        """Let the kernel take a whole transaction, or nothing of it."""
+        argv = self._restore(backend, version)
+        self._log.info(f"{' '.join(argv)} <<EOF\n{transaction}EOF")
+        self._runner.run(argv, transaction)
+
+    def transaction(self, backend: Backend, version: Version, script: str) -> str:
+        """The exact bytes that are fed: the script under a line that says to what."""
+        path, *options = self._restore(backend, version)
+        program = path.rpartition("/")[2]
+        return f"# {family(version)}: {' '.join((program, *options))}\n{script}"
+
+    def _restore(self, backend: Backend, version: Version) -> list[str]:
+        # Without --wait iptables-legacy 1.8.8 to 1.8.10 blocks for ever on a held
+        # lock, others fail at once (contract, interception 3.13).
+        wait = f"--wait={self._lock_wait_s}"
+        return [backend.programs[version].restore, "--noflush", wait]
+
+
+ALL_VERSIONS: tuple[Version, ...] = (IPV4, IPV6)

@@ -1,0 +1,163 @@
+"""One backend: read, write what differs, read again; on failure put back what was.
+
+Nothing is written when all is in place, and nothing before every family was read
+and our jumps were found to be reachable.
+"""
+
+from __future__ import annotations
+
+from proxyinit.backend import family
+from proxyinit.errors import (
+    CommandFailed,
+    NotInPlace,
+    ProxyInitError,
+    Unreachable,
+)
+from proxyinit.iptables_save import render
+from proxyinit.reach import shadows
+from proxyinit.reconcile import (
+    differences,
+    install_script,
+    ours,
+    removal_script,
+    result,
+)
+from proxyinit.session import apply, look
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from proxyinit.backend import Backend
+    from proxyinit.rules import Ruleset, Version
+    from proxyinit.session import Session
+
+MAX_WRITES = 3
+"""Tries when another program changes the tables at the same time."""
+
+
+def converge(
+    session: Session, backend: Backend, wanted: dict[Version, Ruleset]
+) -> None:
+    """Read, write what differs, and read again until nothing does."""
+    before: dict[Version, Ruleset] = {}
+    written: list[Version] = []
+    try:
+        for attempt in range(MAX_WRITES + 1):
+            live = look(session, backend, tuple(wanted))
+            before = before or live
+            _check_reach(session, backend, wanted, live, warn=attempt == 0)
+            scripts = {v: install_script(wanted[v], live[v]) for v in wanted}
+            if not any(scripts.values()):
+                _report(session, backend, live, written)
+                return
+            if attempt == MAX_WRITES:
+                raise _not_in_place(wanted, live)
+            _write(session, backend, scripts, live, written)
+            if session.options.simulate:
+                return
+    except ProxyInitError:
+        _roll_back(session, backend, before, written)
+        raise
+
+
+def _write(
+    session: Session,
+    backend: Backend,
+    scripts: dict[Version, str],
+    live: dict[Version, Ruleset],
+    written: list[Version],
+) -> None:
+    """Feed each family's script; stop early when its table changed underneath."""
+    for version, script in scripts.items():
+        if not script:
+            continue
+        try:
+            apply(session, backend, version, script)
+        except CommandFailed:
+            if look(session, backend, [version])[version] == live[version]:
+                raise
+            session.log.info(f"{family(version)}: another program changed the table")
+            return
+        written.append(version)
+
+
+def _check_reach(
+    session: Session,
+    backend: Backend,
+    wanted: dict[Version, Ruleset],
+    live: dict[Version, Ruleset],
+    *,
+    warn: bool,
+) -> None:
+    blocked = []
+    for version, table in wanted.items():
+        for shadow in shadows(result(table, live[version])):
+            if shadow.certain:
+                program = backend.programs[version].save.removesuffix("-save")
+                name = program.rpartition("/")[2]
+                blocked.append(
+                    f"{family(version)}: {shadow}, and connections would pass by the "
+                    f"proxy; delete it ({name} -t nat -D {shadow.chain} "
+                    f"{shadow.number}) or add it again behind the jump"
+                )
+            elif warn:
+                session.log.warning(
+                    f"{family(version)}: {shadow}; connections that it takes are not "
+                    "redirected"
+                )
+    if blocked:
+        raise Unreachable("\n".join(blocked))
+
+
+def _report(
+    session: Session,
+    backend: Backend,
+    live: dict[Version, Ruleset],
+    written: list[Version],
+) -> None:
+    for version, table in live.items():
+        if version not in written:
+            session.log.info(
+                f"{family(version)}: already in place ({backend}), nothing written"
+            )
+            continue
+        session.log.info(render(table))
+        session.log.info(f"{family(version)}: redirect in place ({backend})")
+
+
+def _not_in_place(
+    wanted: dict[Version, Ruleset], live: dict[Version, Ruleset]
+) -> NotInPlace:
+    found = [
+        f"{family(version)}: {difference}"
+        for version in wanted
+        for difference in differences(wanted[version], live[version])
+    ]
+    return NotInPlace(
+        "what the kernel holds after writing is not what was written; another program "
+        "may be changing the same rules:\n" + "\n".join(found)
+    )
+
+
+def _roll_back(
+    session: Session,
+    backend: Backend,
+    before: dict[Version, Ruleset],
+    written: list[Version],
+) -> None:
+    """Put back what was ours before the first write."""
+    for version in dict.fromkeys(written):
+        try:
+            live = look(session, backend, [version])[version]
+            earlier = ours(before[version])
+            script = (
+                install_script(earlier, live)
+                if earlier.chains
+                else removal_script(live)
+            )
+            if script:
+                apply(session, backend, version, script)
+            session.log.warning(f"{family(version)}: put back what was there before")
+        except ProxyInitError as error:
+            session.log.error(
+                f"{family(version)}: can't put back what was there before: {error}"
+            )

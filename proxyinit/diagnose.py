@@ -1,0 +1,229 @@
+"""From what iptables printed to a cause and a next step: the table of contract 5.
+
+The texts are those of iptables 1.8.9 and, where noted there, of its neighbours.
+The raw text is never replaced, only explained. Pure.
+"""
+
+from __future__ import annotations
+
+from proxyinit.privileges import CAP_NET_ADMIN, CAP_NET_RAW
+from proxyinit.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from proxyinit.privileges import LockHolder, Privileges
+
+UNSUPPORTED = "unsupported"
+NOT_PERMITTED = "not permitted"
+LOCKED = "locked"
+LOCK_FILE = "lock file"
+REFUSED = "refused"
+
+
+class Diagnosis(Record):
+    """Why a program failed: a kind to decide by, a cause and a next step to read."""
+
+    kind: str
+    cause: str
+    advice: str
+
+
+_TABLE: tuple[tuple[str, Diagnosis], ...] = (
+    (
+        "can't open lock file",
+        Diagnosis(
+            LOCK_FILE,
+            "the xtables lock file can't be opened",
+            "mount a writable directory there (in a pod: an emptyDir at /run), "
+            "set XTABLES_LOCKFILE, or use --iptables-mode nft, which takes no lock",
+        ),
+    ),
+    (
+        "holding the xtables lock",
+        Diagnosis(
+            LOCKED,
+            "another program holds the xtables lock",
+            "let it finish, or wait longer with --lock-wait-secs",
+        ),
+    ),
+    (
+        "iptables who?",
+        Diagnosis(
+            UNSUPPORTED,
+            "the kernel has no ip_tables",
+            "use --iptables-mode nft, or load the module on the node: "
+            "modprobe ip_tables iptable_nat ip6table_nat",
+        ),
+    ),
+    (
+        "Table does not exist",
+        Diagnosis(
+            UNSUPPORTED,
+            "the kernel has no legacy nat table",
+            "use --iptables-mode nft, or load the module on the node: "
+            "modprobe iptable_nat ip6table_nat",
+        ),
+    ),
+    (
+        "Address family not supported",
+        Diagnosis(
+            UNSUPPORTED,
+            "the kernel was started without this IP version",
+            "use --ipv6=false where the pod has no IPv6 traffic",
+        ),
+    ),
+    (
+        "Failed to initialize nft",
+        Diagnosis(
+            UNSUPPORTED,
+            "the kernel has no nf_tables",
+            "use --iptables-mode legacy, or load the module on the node: "
+            "modprobe nf_tables",
+        ),
+    ),
+    (
+        "(you must be root)",
+        Diagnosis(NOT_PERMITTED, "not permitted", "grant NET_ADMIN and NET_RAW"),
+    ),
+    (
+        "Could not fetch rule set generation id",
+        Diagnosis(
+            UNSUPPORTED,
+            "the kernel's nf_tables does not answer",
+            "use --iptables-mode legacy, or load the module on the node: "
+            "modprobe nf_tables",
+        ),
+    ),
+    (
+        "Couldn't load",
+        Diagnosis(
+            UNSUPPORTED,
+            "this iptables lacks a match or target extension",
+            "install the complete iptables package (its xtables folder)",
+        ),
+    ),
+    (
+        "missing kernel module?",
+        Diagnosis(
+            UNSUPPORTED,
+            "the kernel lacks a match or target that the rules need",
+            "load it on the node: modprobe xt_REDIRECT xt_owner xt_multiport "
+            "xt_comment xt_tcpudp",
+        ),
+    ),
+    (
+        "No chain/target/match by that name",
+        Diagnosis(
+            UNSUPPORTED,
+            "the kernel lacks a match or target that the rules need",
+            "load it on the node: modprobe xt_REDIRECT xt_owner xt_multiport "
+            "xt_comment xt_tcpudp",
+        ),
+    ),
+    (
+        "RULE_APPEND failed (No such file or directory)",
+        Diagnosis(
+            UNSUPPORTED,
+            "the kernel lacks a match or target that the rules need",
+            "load it on the node: modprobe nft_compat nft_chain_nat xt_REDIRECT "
+            "xt_owner xt_multiport xt_comment",
+        ),
+    ),
+    (
+        "Permission denied",
+        Diagnosis(
+            NOT_PERMITTED,
+            "a security module such as SELinux or AppArmor forbids it",
+            "look for the denial in the node's audit log; loading the modules on the "
+            "node beforehand (modprobe iptable_nat ip6table_nat) often suffices",
+        ),
+    ),
+    (
+        "Operation not permitted",
+        Diagnosis(NOT_PERMITTED, "not permitted", "grant NET_ADMIN and NET_RAW"),
+    ),
+    (
+        "Read-only file system",
+        Diagnosis(
+            REFUSED,
+            "a file system is read-only",
+            "mount a writable directory (in a pod: an emptyDir at /run)",
+        ),
+    ),
+    (
+        "can't start:",
+        Diagnosis(
+            UNSUPPORTED,
+            "the program can't be started",
+            "reinstall the iptables package",
+        ),
+    ),
+)
+
+_UNKNOWN = Diagnosis(
+    REFUSED,
+    "iptables refused the rules",
+    "look at the message above and at the kernel's log (dmesg)",
+)
+
+
+def diagnose(stderr: str) -> Diagnosis:
+    """The first entry of the table whose text is in `stderr`."""
+    for text, diagnosis in _TABLE:
+        if text in stderr:
+            return diagnosis
+    return _UNKNOWN
+
+
+def describe_lock(diagnosis: Diagnosis, path: str, holders: list[LockHolder]) -> str:
+    """The cause, with the lock's file and whoever holds it."""
+    who = " and ".join(f"process {h.pid} ({h.name})" for h in holders if h.pid)
+    held = f", held by {who}" if who else ""
+    return f"{diagnosis.cause}: {path}{held}"
+
+
+def missing_link(
+    privileges: Privileges, program: str, *, program_capable: bool, legacy: bool
+) -> Diagnosis:
+    """Which link between the container's grant and the kernel is missing.
+
+    Under no-new-privileges a program has a capability only if the one that
+    started it had it and its own file carries it (contract, interception 3.18).
+    """
+    needed = {"NET_ADMIN": CAP_NET_ADMIN}
+    if legacy:  # iptables-legacy opens a raw socket; nf_tables needs none
+        needed["NET_RAW"] = CAP_NET_RAW
+    unbound = [n for n, bit in needed.items() if not privileges.bounding >> bit & 1]
+    if unbound:
+        return Diagnosis(
+            NOT_PERMITTED,
+            f"this process may never have {' and '.join(unbound)} "
+            f"(CapBnd {privileges.bounding:016x})",
+            f"add {', '.join(unbound)} to securityContext.capabilities.add",
+        )
+    absent = [n for n, bit in needed.items() if not privileges.effective >> bit & 1]
+    if absent:
+        return Diagnosis(
+            NOT_PERMITTED,
+            f"{' and '.join(absent)} is granted to the container but not held by this "
+            f"process (uid {privileges.uid}, CapEff {privileges.effective:016x}, "
+            f"NoNewPrivs {int(privileges.no_new_privs)}): the interpreter's file "
+            "lacks the capabilities",
+            "run as root, or set them on the interpreter that runs proxy-init: "
+            "setcap cap_net_admin,cap_net_raw+eip PYTHON",
+        )
+    if privileges.uid != 0 and not program_capable:
+        return Diagnosis(
+            NOT_PERMITTED,
+            f"proxy-init holds {' and '.join(needed)} but can't pass them on: "
+            f"{program} carries no file capabilities "
+            f"(uid {privileges.uid}, NoNewPrivs {int(privileges.no_new_privs)})",
+            f"setcap cap_net_admin,cap_net_raw+eip {program}, or run as root",
+        )
+    return Diagnosis(
+        NOT_PERMITTED,
+        f"the kernel says no although {' and '.join(needed)} is held: another user "
+        "namespace owns the network namespace, or a seccomp or security profile "
+        "forbids it",
+        "run in the pod's user namespace, or look for the denial in the audit log",
+    )

@@ -1,0 +1,94 @@
+"""From the command line to a run: the lean path that every pod takes.
+
+A plain install imports neither click nor anything else that a pod's start would
+wait for; help, mistakes and other commands go on to `proxyinit.cli`.
+"""
+
+from __future__ import annotations
+
+import os
+
+from proxyinit import options
+from proxyinit.backend import Tables
+from proxyinit.errors import NamespaceError, ProxyInitError
+from proxyinit.flags import INSTALL_FLAGS, parse
+from proxyinit.host import Host
+from proxyinit.install import install
+from proxyinit.logs import Log
+from proxyinit.runner import SystemRunner
+from proxyinit.session import Session
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from proxyinit.flags import Arguments
+
+RUN_MARGIN_S = 30
+"""How much longer than the lock wait a program may take before it is stopped."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run proxy-init; the exit code."""
+    arguments = parse(argv, INSTALL_FLAGS)
+    if arguments.help or arguments.words or any(problems(arguments)):
+        # 27 ms of imports, for those who read what they are told.
+        from proxyinit.cli import run  # noqa: PLC0415
+
+        return run(argv)
+    return execute(arguments, run_install)
+
+
+def problems(arguments: Arguments) -> list[str]:
+    """Everything wrong with the arguments, their namespace included."""
+    found = [*arguments.problems, *options.problems(arguments)]
+    path = options.options(arguments).netns
+    if path:
+        from proxyinit import netns  # noqa: PLC0415
+
+        try:
+            os.close(netns.open_namespace(path))
+        except NamespaceError as error:
+            flag = "pid" if "pid" in arguments.given else "netns"
+            found.append(f"--{flag} {arguments.given[flag][-1]!r}: {error}")
+    return found
+
+
+def run_install(session: Session, arguments: Arguments) -> None:
+    """Install what the arguments ask for."""
+    for warning in options.warnings(arguments):
+        session.log.warning(warning)
+    install(session, options.redirect_config(arguments))
+
+
+def execute(
+    arguments: Arguments, action: Callable[[Session, Arguments], object]
+) -> int:
+    """Run an action in the namespace that valid arguments name; the exit code."""
+    chosen = options.options(arguments)
+    values = arguments.values
+    log = Log(str(values["log-level"]), str(values["log-format"]))
+    runner = SystemRunner(chosen.bin_dir, chosen.lock_wait_s + RUN_MARGIN_S)
+    tables = Tables(runner, log, chosen.lock_wait_s)
+    session = Session(chosen, log, Host(), runner, tables, _show)
+    try:
+        if chosen.netns:
+            _enter(chosen.netns)
+        action(session, arguments)
+    except ProxyInitError as error:
+        fields = {"stderr": error.stderr} if error.stderr else {}
+        log.error(str(error), **fields)
+        return 1
+    return 0
+
+
+def _enter(path: str) -> None:
+    from proxyinit import netns  # noqa: PLC0415
+
+    fd = netns.open_namespace(path)
+    netns.enter(fd)
+    os.close(fd)
+
+
+def _show(text: str) -> None:
+    os.write(1, text.encode("utf-8", "surrogateescape"))

@@ -1,0 +1,196 @@
+"""What the kernel and this process say of themselves: facts without side effects.
+
+Reading legacy ``-t nat`` creates that table, and tools that guess the backend
+from what exists then flip over (istio#61019); so whether a table is there is
+asked of /proc and of netlink, which create nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from _socket import AF_NETLINK, SOCK_RAW, socket
+
+from proxyinit.errors import SysctlError
+from proxyinit.privileges import LockHolder, Privileges
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from proxyinit.rules import Version
+
+CLOSE_WAIT = "net.netfilter.nf_conntrack_tcp_timeout_close_wait"
+
+
+def read_text(path: str) -> str | None:
+    """A file's text, or None when it can't be read; binary bytes are replaced."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        chunks = list(iter(lambda: os.read(fd, 65536), b""))
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return b"".join(chunks).decode("utf-8", "replace")
+
+
+class Host:
+    """The machine, seen from the network namespace that this process is in."""
+
+    def has_ipv6(self) -> bool:
+        """Whether the kernel speaks IPv6 at all; without it there is no traffic."""
+        return os.access("/proc/net/if_inet6", os.F_OK)
+
+    def legacy_has_nat(self, version: Version) -> bool | None:
+        """Whether a legacy nat table exists; None when only root may know."""
+        path = f"/proc/net/ip{'' if version == 4 else '6'}_tables_names"
+        names = read_text(path)
+        if names is None:
+            return None if os.access(path, os.F_OK) else False
+        return "nat" in names.split()
+
+    def nft_has_nat(self, version: Version) -> bool | None:
+        """Whether nf_tables holds iptables-nft's nat table; None when not told."""
+        try:
+            tables = set(_nft_tables())
+        except OSError as error:
+            # No such protocol or subsystem: this kernel has no nf_tables.
+            return None if isinstance(error, PermissionError) else False
+        return (NFPROTO[version], "nat") in tables
+
+    def privileges(self) -> Privileges:
+        """Uid and capabilities, from /proc/self/status."""
+        text = read_text("/proc/self/status") or ""
+        facts = dict(
+            line.split(":\t", 1) for line in text.splitlines() if ":\t" in line
+        )
+        return Privileges(
+            uid=os.geteuid(),
+            bounding=int(facts.get("CapBnd", "0"), 16),
+            effective=int(facts.get("CapEff", "0"), 16),
+            no_new_privs=facts.get("NoNewPrivs", "0") == "1",
+        )
+
+    def has_file_capabilities(self, path: str) -> bool:
+        """Whether a program file carries capabilities of its own."""
+        try:
+            return bool(os.getxattr(path, "security.capability"))
+        except OSError:
+            return False
+
+    def lock_file(self) -> str:
+        """The xtables lock, which iptables-legacy takes (iptables >= 1.8.6)."""
+        return os.environ.get("XTABLES_LOCKFILE", "/run/xtables.lock")
+
+    def lock_holders(self) -> list[LockHolder]:
+        """Who holds the xtables lock, as far as /proc tells."""
+        try:
+            inode = os.stat(self.lock_file()).st_ino  # noqa: PTH116
+        except OSError:
+            return []
+        return list(find_holders(read_text("/proc/locks") or "", inode, _process_name))
+
+    def check_sysctl(self) -> None:
+        """Raises `SysctlError` when the setting is there and can't be written."""
+        path = _sysctl_path()
+        if os.access(path, os.F_OK):
+            os.close(_open_sysctl(path))
+
+    def set_close_wait(self, seconds: int) -> None:
+        """Set how long conntrack keeps a connection in CLOSE_WAIT."""
+        fd = _open_sysctl(_sysctl_path())
+        try:
+            os.write(fd, b"%d\n" % seconds)
+        except OSError as error:
+            raise SysctlError(f"can't set {CLOSE_WAIT}: {error.strerror}") from error
+        finally:
+            os.close(fd)
+
+
+def _sysctl_path() -> str:
+    return f"/proc/sys/{CLOSE_WAIT.replace('.', '/')}"
+
+
+def _open_sysctl(path: str) -> int:
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise SysctlError(
+            f"can't set {CLOSE_WAIT}: {path}: {error.strerror}; it needs root and a "
+            "writable /proc/sys, in a pod 'privileged: true' and 'runAsUser: 0'"
+        ) from error
+
+
+def _process_name(pid: int) -> str:
+    return (read_text(f"/proc/{pid}/comm") or "a process that has ended").strip()
+
+
+def find_holders(
+    locks: str, inode: int, name_of: Callable[[int], str]
+) -> Iterator[LockHolder]:
+    """The holders of locks on a file, from the text of /proc/locks.
+
+    A line is ``1: FLOCK ADVISORY WRITE 4711 08:01:12345 0 EOF``; waiters have
+    ``->`` after the number. A process of another pid namespace shows as 0.
+    """
+    for line in locks.splitlines():
+        words = line.split()
+        if len(words) < 6 or words[1] == "->":
+            continue
+        if words[5].rpartition(":")[2] == str(inode) and words[4].isdigit():
+            pid = int(words[4])
+            yield LockHolder(pid, name_of(pid))
+
+
+# === nf_tables by netlink ===
+#
+# One dump of table names (linux/netfilter/nf_tables.h): 100 microseconds where
+# a run of iptables-nft-save takes 1.7 ms per family.
+
+NFPROTO = {4: 2, 6: 10}
+_NETLINK_NETFILTER = 12
+_GETTABLE, _NEWTABLE = 0x0A01, 0x0A00
+_REQUEST_DUMP = 0x301
+_NLMSG_ERROR, _NLMSG_DONE = 2, 3
+_TABLE_NAME = 1
+
+
+def _nft_tables() -> Iterator[tuple[int, str]]:
+    """(family, name) of every nf_tables table in this namespace."""
+    link = socket(AF_NETLINK, SOCK_RAW, _NETLINK_NETFILTER)
+    try:
+        request = struct.pack("=IHHIIBBH", 20, _GETTABLE, _REQUEST_DUMP, 1, 0, 0, 0, 0)
+        link.send(request)
+        while True:
+            for kind, body in _messages(link.recv(65536)):
+                if kind == _NLMSG_DONE:
+                    return
+                if kind == _NLMSG_ERROR:
+                    number = -struct.unpack_from("=i", body)[0]
+                    raise OSError(number, os.strerror(number))
+                if kind == _NEWTABLE:
+                    yield body[0], _attribute(body[4:], _TABLE_NAME)
+    finally:
+        link.close()
+
+
+def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """(type, body) of the netlink messages in a datagram."""
+    while len(data) >= 16:
+        length, kind = struct.unpack_from("=IH", data)
+        yield kind, data[16:length]
+        data = data[(length + 3) & ~3 :]
+
+
+def _attribute(data: bytes, wanted: int) -> str:
+    """The text of one attribute of a message; empty when it is not there."""
+    while len(data) >= 4:
+        length, kind = struct.unpack_from("=HH", data)
+        if kind == wanted:
+            return data[4:length].rstrip(b"\0").decode()
+        data = data[(length + 3) & ~3 :]
+    return ""

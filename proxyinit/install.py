@@ -1,0 +1,151 @@
+"""Putting the redirect in place: choose a backend, converge, clear leftovers."""
+
+from __future__ import annotations
+
+from proxyinit.backend import ALL_VERSIONS, KINDS, family, locate, unlocated
+from proxyinit.converge import converge
+from proxyinit.errors import CommandFailed, NotInPlace, ProgramMissing
+from proxyinit.host import CLOSE_WAIT
+from proxyinit.plan import plan
+from proxyinit.reconcile import install_script, ours, removal_script
+from proxyinit.rules import IPV4, Ruleset
+from proxyinit.session import apply, assume_empty, peek
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from proxyinit.backend import Backend
+    from proxyinit.config import RedirectConfig
+    from proxyinit.failures import Failure
+    from proxyinit.rules import Version
+    from proxyinit.session import Session
+
+
+def install(session: Session, config: RedirectConfig) -> None:
+    """Redirect as `config` says, in the namespace this process is in."""
+    options = session.options
+    if options.close_wait_s and not options.simulate:
+        session.host.check_sysctl()
+    versions = _versions(session)
+    wanted = {version: plan(config, version) for version in versions}
+    backend = _install_somewhere(session, wanted)
+    _remove_leftovers(session, backend, versions)
+    if options.close_wait_s and options.simulate:
+        session.show(f"# sysctl -w {CLOSE_WAIT}={options.close_wait_s}\n")
+    elif options.close_wait_s:
+        session.host.set_close_wait(options.close_wait_s)
+        session.log.info(f"{CLOSE_WAIT} = {options.close_wait_s}")
+
+
+def _versions(session: Session) -> tuple[Version, ...]:
+    if not session.options.ipv6:
+        return (IPV4,)
+    if not session.host.has_ipv6():
+        session.log.warning(
+            "IPv6 is not redirected: this kernel has no IPv6, so there is no traffic"
+        )
+        return (IPV4,)
+    return ALL_VERSIONS
+
+
+# === which backend ===
+
+
+def _install_somewhere(session: Session, wanted: dict[Version, Ruleset]) -> Backend:
+    """Install with the first backend that can; all families with the same one."""
+    failures: list[Failure] = []
+    for mode in _candidates(session):
+        if failures:
+            session.log.warning(f"{failures[-1]}; trying iptables-{mode}")
+        try:
+            backend = locate(session.runner, mode, tuple(wanted))
+            converge(session, backend, wanted)
+        except (ProgramMissing, CommandFailed) as error:
+            from proxyinit.failures import unusable  # noqa: PLC0415
+
+            failures.append(unusable(session, mode, error))
+        else:
+            return backend
+    if session.options.simulate:
+        return _simulate_without_programs(session, failures[0].mode, wanted)
+    from proxyinit.failures import no_backend  # noqa: PLC0415
+
+    raise no_backend(failures)
+
+
+def _candidates(session: Session) -> Iterator[str]:
+    mode = session.options.mode
+    order: tuple[str, ...] = ("nft", "legacy")
+    if mode == "auto":
+        order = _kinds_in_use(session)
+    else:
+        yield mode
+    for kind in order:
+        if kind != mode:
+            yield kind
+
+
+def _kinds_in_use(session: Session) -> tuple[str, ...]:
+    """Kinds by what they hold: rules of ours first, then anybody's, then nft."""
+
+    def rank(kind: str) -> int:
+        found = [peek(session, kind, version) for version in ALL_VERSIONS]
+        tables = [seen[1] for seen in found if seen]
+        if any(ours(table).chains for table in tables):
+            return 0
+        if any(chain.rules for table in tables for chain in table.chains):
+            return 1
+        return 2
+
+    return tuple(sorted(("nft", "legacy"), key=rank))
+
+
+def _simulate_without_programs(
+    session: Session, mode: str, wanted: dict[Version, Ruleset]
+) -> Backend:
+    backend = unlocated("nft" if mode == "auto" else mode, tuple(wanted))
+    for version, table in wanted.items():
+        assume_empty(session, version, "iptables is not installed")
+        apply(session, backend, version, install_script(table, Ruleset(version)))
+    return backend
+
+
+# === what an earlier run left elsewhere ===
+
+
+def _remove_leftovers(
+    session: Session, backend: Backend, versions: tuple[Version, ...]
+) -> None:
+    """Remove rules of ours where this configuration does not want any."""
+    for kind in KINDS:
+        for version in ALL_VERSIONS:
+            if kind == backend.kind and version in versions:
+                continue
+            found = peek(session, kind, version)
+            if found and remove(session, *found):
+                done = "would remove" if session.options.simulate else "removed"
+                session.log.warning(
+                    f"{family(version)}: {done} rules of an earlier run from {found[0]}"
+                )
+
+
+def remove(session: Session, backend: Backend, live: Ruleset) -> bool:
+    """Remove our part of a table, and see that it is gone; whether there was any."""
+    script = removal_script(live)
+    if not script:
+        return False
+    try:
+        apply(session, backend, live.version, script)
+        if not session.options.simulate:
+            left = ours(session.tables.read(backend, [live.version])[live.version])
+            if left.chains:
+                raise NotInPlace(
+                    f"{family(live.version)}: rules of ours came back while being "
+                    f"removed from {backend}; another proxy-init may be running"
+                )
+    except CommandFailed as error:
+        from proxyinit.failures import explained  # noqa: PLC0415
+
+        raise explained(session, error) from error
+    return True

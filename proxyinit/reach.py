@@ -1,0 +1,120 @@
+"""Whether connections get as far as our jumps, or another rule takes them first.
+
+A redirect that is in place but behind somebody's ACCEPT intercepts nothing
+(contract, interception 3.11), so presence is not enough. Pure.
+"""
+
+from __future__ import annotations
+
+from proxyinit.iptables_save import render_rule
+from proxyinit.reconcile import is_jump
+from proxyinit.record import Record
+from proxyinit.rules import (
+    Comment,
+    Destination,
+    InInterface,
+    OutInterface,
+    Protocol,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from proxyinit.rules import Match, Rule, Ruleset
+
+PASSING_TARGETS = frozenset(
+    (
+        *("LOG", "NFLOG", "ULOG", "TRACE", "AUDIT", "LED", "RATEEST", "IDLETIMER"),
+        *("MARK", "CONNMARK", "SECMARK", "CONNSECMARK", "CLASSIFY", "CHECKSUM"),
+        *("DSCP", "TOS", "TTL", "HL", "TCPMSS", "SET", "TEE", "NOTRACK", "CT"),
+    )
+)
+"""Targets after which the packet goes on to the next rule."""
+
+
+class Shadow(Record):
+    """A rule in front of our jump that ends a connection's way through the chain.
+
+    `certain` when it stands in the builtin chain itself, or when every TCP
+    connection gets to it; otherwise another program's chain takes some.
+    """
+
+    chain: str
+    number: int
+    rule: Rule
+    within: str
+    certain: bool
+
+    def __str__(self) -> str:
+        where = f"rule {self.number} of {self.chain}, '{render_rule(self.rule)}',"
+        inside = f" (through chain {self.within})" if self.within else ""
+        return f"{where} stands in front of the jump to proxy-init's chain{inside}"
+
+
+def shadows(table: Ruleset) -> Iterator[Shadow]:
+    """Every rule that can take TCP connections before they reach our jumps.
+
+    Rules for loopback alone don't count: loopback is not redirected.
+    """
+    for chain in ("PREROUTING", "OUTPUT"):
+        rules = table.rules(chain)
+        before = next((n for n, r in enumerate(rules) if is_jump(r)), len(rules))
+        for number, rule in enumerate(rules[:before], start=1):
+            if not _can_match(rule):
+                continue
+            target = rule.verdict.target if rule.verdict else ""
+            if table.chain(target) is None:
+                if target and target not in PASSING_TARGETS:
+                    yield Shadow(chain, number, rule, "", certain=True)
+                continue
+            ends = _ends(table, target, frozenset())
+            if ends or (rule.verdict and rule.verdict.goto):
+                always = _always(rule) and ends == "always"
+                yield Shadow(chain, number, rule, target, certain=always)
+
+
+def _ends(table: Ruleset, chain: str, seen: frozenset[str]) -> str:
+    """Whether connections may end in a chain: "" never, "sometimes" or "always"."""
+    answer, escapes = "", False
+    for rule in table.rules(chain) if chain not in seen else ():
+        target = rule.verdict.target if rule.verdict else ""
+        if not target or target in PASSING_TARGETS or not _can_match(rule):
+            continue
+        if target == "RETURN":
+            if _always(rule):
+                return answer
+            escapes = True
+            continue
+        inner = "always"
+        if table.chain(target) is not None:
+            inner = _ends(table, target, seen | {chain})
+        if inner == "always" and _always(rule) and not escapes:
+            return "always"
+        answer = "sometimes" if inner else answer
+    return answer
+
+
+def _always(rule: Rule) -> bool:
+    """Whether every TCP packet matches."""
+    return all(
+        isinstance(match, Comment) or match == Protocol("tcp") for match in rule.matches
+    )
+
+
+def _can_match(rule: Rule) -> bool:
+    """Whether a TCP packet from or to another host can match."""
+    return not any(map(_excludes, rule.matches))
+
+
+def _excludes(match: Match) -> bool:
+    if isinstance(match, Protocol):
+        return (match.name in ("tcp", "6", "all", "0")) == match.negated
+    if isinstance(match, InInterface | OutInterface):
+        return match.name == "lo" and not match.negated
+    if isinstance(match, Destination) and not match.negated:
+        address = match.subnet.address
+        return address == "::1" or (
+            address.startswith("127.") and match.subnet.prefix >= 8
+        )
+    return False

@@ -1,0 +1,147 @@
+"""From a live nat table to the one wanted: what differs, and the script that mends it.
+
+A script is one transaction of iptables-restore --noflush: the kernel swaps a
+table as a whole (legacy) or commits one batch (nft), so between the old rules
+and the new there is no moment without a redirect. Ours are our two chains and
+every rule anywhere that leads to them; everything else is left as it is.
+"""
+
+from __future__ import annotations
+
+from proxyinit.iptables_save import render_rule
+from proxyinit.rules import OUR_CHAINS, Chain, Ruleset
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from proxyinit.rules import Rule
+
+
+def is_jump(rule: Rule) -> bool:
+    """Whether the rule leads to one of our chains."""
+    return rule.verdict is not None and rule.verdict.target in OUR_CHAINS
+
+
+def jumps(table: Ruleset) -> Iterator[tuple[str, Rule]]:
+    """Every rule outside our chains that leads to them, with its chain's name."""
+    for chain in table.chains:
+        if chain.name not in OUR_CHAINS:
+            for rule in chain.rules:
+                if is_jump(rule):
+                    yield chain.name, rule
+
+
+def ours(table: Ruleset) -> Ruleset:
+    """Our part of a table: our chains, and of other chains only the jumps to them."""
+    kept: dict[str, list[Rule]] = {}
+    for name, rule in jumps(table):
+        kept.setdefault(name, []).append(rule)
+    chains = [Chain(name, tuple(rules)) for name, rules in kept.items()]
+    for name in OUR_CHAINS:
+        chain = table.chain(name)
+        if chain:
+            chains.append(Chain(name, chain.rules))
+    return Ruleset(table.version, tuple(chains))
+
+
+def differences(wanted: Ruleset, live: Ruleset) -> list[str]:
+    """Every difference between what is wanted and our part of what is live.
+
+    Order counts, comments too. One sentence each, empty when all is in place.
+    """
+    found = []
+    for name in OUR_CHAINS:
+        if live.chain(name) is None:
+            found.append(f"chain {name} is missing")
+        else:
+            found += _rule_differences(name, wanted.rules(name), live.rules(name))
+    live_jumps = list(jumps(live))
+    for name, rule in jumps(wanted):
+        count = live_jumps.count((name, rule))
+        if count != 1:
+            state = "is missing" if not count else f"stands there {count} times"
+            found.append(f"the jump of {name}, '{render_rule(rule)}', {state}")
+    wanted_jumps = list(jumps(wanted))
+    found += [
+        f"{name} has the jump '{render_rule(rule)}', which is not wanted"
+        for name, rule in live_jumps
+        if (name, rule) not in wanted_jumps
+    ]
+    return found
+
+
+def _rule_differences(
+    chain: str, wanted: tuple[Rule, ...], live: tuple[Rule, ...]
+) -> Iterator[str]:
+    for number in range(max(len(wanted), len(live))):
+        expected = wanted[number] if number < len(wanted) else None
+        found = live[number] if number < len(live) else None
+        if expected == found:
+            continue
+        yield (
+            f"rule {number + 1} of {chain}: expected {_shown(expected)}, "
+            f"found {_shown(found)}"
+        )
+
+
+def _shown(rule: Rule | None) -> str:
+    return f"'{render_rule(rule)}'" if rule else "none"
+
+
+def install_script(wanted: Ruleset, live: Ruleset) -> str:
+    """The transaction that makes our part of `live` equal `wanted`.
+
+    Empty when it is already. A jump that is right stays where it stands, so
+    rules that others put behind it stay behind it; wrong and double ones go.
+    """
+    if not differences(wanted, live):
+        return ""
+    wanted_jumps = list(jumps(wanted))
+    missing = list(wanted_jumps)
+    deleted = []
+    for jump in reversed(list(jumps(live))):
+        # -D takes the first of equal rules, so of doubles the last one stays.
+        if jump in missing:
+            missing.remove(jump)
+        else:
+            deleted.append(jump)
+    lines = [f"-D {name} {render_rule(rule)}" for name, rule in reversed(deleted)]
+    lines += [f":{name} - [0:0]" for name in OUR_CHAINS]
+    for name in OUR_CHAINS:
+        lines += [f"-A {name} {render_rule(rule)}" for rule in wanted.rules(name)]
+    lines += [f"-A {name} {render_rule(rule)}" for name, rule in missing]
+    return _script(lines)
+
+
+def removal_script(live: Ruleset) -> str:
+    """The transaction that removes our part of `live`; empty when there is none."""
+    present = [name for name in OUR_CHAINS if live.chain(name)]
+    lines = [f"-D {name} {render_rule(rule)}" for name, rule in jumps(live)]
+    lines += [f"-F {name}" for name in present]
+    lines += [f"-X {name}" for name in present]
+    return _script(lines) if lines else ""
+
+
+def _script(lines: list[str]) -> str:
+    return "\n".join(["*nat", *lines, "COMMIT", ""])
+
+
+def result(wanted: Ruleset, live: Ruleset) -> Ruleset:
+    """The builtin chains as `install_script` leaves them: kept jumps in their place.
+
+    What reachability is judged on before anything is written.
+    """
+    chains = []
+    for chain in wanted.chains:
+        if chain.name in OUR_CHAINS:
+            chains.append(chain)
+            continue
+        (jump,) = chain.rules
+        rules = list(live.rules(chain.name))
+        keep = len(rules) - 1 - rules[::-1].index(jump) if jump in rules else -1
+        kept = [r for n, r in enumerate(rules) if not is_jump(r) or n == keep]
+        chains.append(Chain(chain.name, tuple(kept if keep >= 0 else [*kept, jump])))
+    named = {chain.name for chain in chains}
+    others = (chain for chain in live.chains if chain.name not in named)
+    return Ruleset(live.version, (*chains, *others))
