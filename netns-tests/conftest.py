@@ -1,0 +1,58 @@
+"""Fixtures of the kernel tests: root, real tools, a namespace for each test."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from proxyinit.lab import Lab, Namespace
+
+PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
+NEEDED = ("iptables-legacy", "ip6tables-legacy", "iptables-nft", "nft", "strace")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Without root or the tools, skip; in CI that is a failure, not a skip."""
+    missing = [tool for tool in NEEDED if not shutil.which(tool)]
+    if os.geteuid() != 0:
+        missing.append("root")
+    if not missing:
+        return
+    reason = f"needs {', '.join(missing)}: run `make test` as root"
+    if os.environ.get("CI") == "true":
+        raise pytest.UsageError(f"in CI nothing may be skipped: {reason}")
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(params=["legacy", "nft"])
+def mode(request: pytest.FixtureRequest) -> str:
+    """The backend that a test installs with."""
+    return str(request.param)
+
+
+@pytest.fixture(params=[4, 6], ids=["ipv4", "ipv6"])
+def version(request: pytest.FixtureRequest) -> int:
+    """The IP version that a test connects with."""
+    return int(request.param)
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    """A pod and a client, without any stand-in yet."""
+    with Lab() as made:
+        yield made
+
+
+@pytest.fixture
+def namespace() -> Iterator[Namespace]:
+    """One empty namespace."""
+    made = Namespace("alone")
+    yield made
+    made.close()
