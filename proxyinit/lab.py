@@ -24,7 +24,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from pyroute2 import IPRoute, netns
 
@@ -114,7 +114,7 @@ class Namespace:
         self, argv: Sequence[str], *, text: str = "", timeout: float = 60
     ) -> subprocess.CompletedProcess[str]:
         """Run a program inside; never raises for its exit status."""
-        return subprocess.run(  # noqa: PLW1509  (setns is safe after fork)
+        return subprocess.run(
             argv,
             input=text,
             capture_output=True,
@@ -223,7 +223,7 @@ def _listen(ports: Sequence[int]) -> list[socket.socket]:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listener.bind(("", port))
         listener.listen(1024)
-        listener.setblocking(False)
+        listener.settimeout(0)
         listeners.append(listener)
     return listeners
 
@@ -332,7 +332,7 @@ class Lab:
             self._stack.close()
             raise
 
-    def __enter__(self) -> Lab:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -346,9 +346,7 @@ class Lab:
     def proxy(self, *, inbound: int = 4143, outbound: int = 4140) -> StandIn:
         """Start the proxy's stand-in in the pod, as the proxy's user."""
         ports = (inbound, outbound)
-        return self.stand_in(
-            self.pod, "proxy", ports, uid=PROXY_UID, transparent=True
-        )
+        return self.stand_in(self.pod, "proxy", ports, uid=PROXY_UID, transparent=True)
 
     def app(self, *ports: int) -> StandIn:
         """Start the application's stand-in in the pod."""
@@ -412,9 +410,7 @@ def _configure(addresses: dict[int, str], gateways: dict[int, str]) -> None:
                 flags=_IFA_F_NODAD if version == 6 else 0,
             )
         for version, gateway in gateways.items():
-            links.route(
-                "add", dst="default", gateway=gateway, family=_FAMILY[version]
-            )
+            links.route("add", dst="default", gateway=gateway, family=_FAMILY[version])
 
 
 def _answer_for_the_world() -> None:
