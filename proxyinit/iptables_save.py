@@ -70,8 +70,22 @@ def _word(text: str) -> str:
 
 def split_words(line: str) -> list[str]:
     """The words of a line: blanks separate, quotes join, backslashes escape."""
-    if '"' not in line:
-        return line.split()
+    before, opening, rest = line.partition('"')
+    if not opening:
+        return _split_blanks(line)
+    quoted, _, after = rest.partition('"')
+    alone = before.endswith(" ") and after.startswith(" ") and '"' not in after
+    if alone and "\\" not in quoted:  # one comment: nearly every line there is
+        return [*_split_blanks(before), _Quoted(quoted), *_split_blanks(after)]
+    return _split_slowly(line)
+
+
+def _split_blanks(text: str) -> list[str]:
+    """Words as iptables-restore takes them apart; other white space is no blank."""
+    return [word for word in text.replace("\t", " ").split(" ") if word]
+
+
+def _split_slowly(line: str) -> list[str]:
     words: list[str] = []
     word: list[str] = []
     started = quoted = in_quotes = escaped = False
@@ -84,7 +98,7 @@ def split_words(line: str) -> list[str]:
         elif char == '"':
             in_quotes = not in_quotes
             started = quoted = True
-        elif char in " \t\n\r" and not in_quotes:
+        elif char in " \t" and not in_quotes:
             if started:
                 words.append(_Quoted("".join(word)) if quoted else "".join(word))
             word, started, quoted = [], False, False

@@ -32,7 +32,10 @@ else:
             }
 
         def __init__(self, *args: object, **kwargs: object) -> None:
-            values = dict(zip(self._fields, args, strict=False))
+            values = self.__dict__
+            values.update(zip(self._fields, args, strict=False))
+            if len(args) == len(self._fields) and not kwargs:
+                return
             for name in self._fields[len(args) :]:
                 if name in kwargs:
                     values[name] = kwargs.pop(name)
@@ -47,7 +50,6 @@ else:
                     f"{type(self).__name__} has the fields {', '.join(self._fields)}; "
                     f"got {len(args)} values and {', '.join(kwargs) or 'no'} others"
                 )
-            self.__dict__.update(values)
 
         def __setattr__(self, name: str, value: object) -> None:
             raise AttributeError(f"{type(self).__name__}.{name} can't be changed")
