@@ -95,6 +95,8 @@ class Tables:
         self._runner = runner
         self._log = log
         self._lock_wait_s = lock_wait_s
+        self.dumps: dict[Version, str] = {}
+        """What was last read of each family, as the program printed it."""
 
     def read(
         self, backend: Backend, versions: Sequence[Version]
@@ -108,6 +110,7 @@ class Tables:
         tables = {}
         for version, argv, output in zip(versions, commands, outputs, strict=True):
             self._log.debug(" ".join(argv), stdout=output.stdout)
+            self.dumps[version] = output.stdout
             try:
                 tables[version] = parse(output.stdout, version)
             except DumpError as error:

@@ -13,7 +13,6 @@ from proxyinit.errors import (
     ProxyInitError,
     Unreachable,
 )
-from proxyinit.iptables_save import render
 from proxyinit.reach import shadows
 from proxyinit.reconcile import (
     differences,
@@ -114,13 +113,13 @@ def _report(
     live: dict[Version, Ruleset],
     written: list[Version],
 ) -> None:
-    for version, table in live.items():
+    for version in live:
         if version not in written:
             session.log.info(
                 f"{family(version)}: already in place ({backend}), nothing written"
             )
             continue
-        session.log.info(render(table))
+        session.log.info(session.tables.dumps[version])
         session.log.info(f"{family(version)}: redirect in place ({backend})")
 
 

@@ -74,6 +74,8 @@ def execute(
     try:
         if chosen.netns:
             _enter(chosen.netns)
+        if not chosen.simulate:
+            session.host.lock_namespace(chosen.lock_wait_s)
         action(session, arguments)
     except ProxyInitError as error:
         fields = {"stderr": error.stderr} if error.stderr else {}

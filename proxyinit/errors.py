@@ -6,6 +6,7 @@ Mistakes in the arguments are no exceptions: parsing collects them all (`flags`)
 
     ProxyInitError            a failure to be told in one message: exit code 1
     |-- NamespaceError        the network namespace can't be entered
+    |-- NamespaceBusy         another proxy-init is at work in the namespace
     |-- SysctlError           a kernel setting can't be changed
     |-- ProgramMissing        a program that is needed is not on this machine
     |-- CommandFailed         a program ran and refused, or did not end in time
@@ -34,6 +35,10 @@ class ProxyInitError(Exception):
 
 class NamespaceError(ProxyInitError):
     """A path or process that should lead to a network namespace does not."""
+
+
+class NamespaceBusy(ProxyInitError):
+    """Another proxy-init holds the namespace for longer than one may wait."""
 
 
 class SysctlError(ProxyInitError):

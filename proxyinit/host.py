@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 from _socket import AF_NETLINK, SOCK_RAW, socket
+from fcntl import LOCK_EX, LOCK_NB, flock
 
-from proxyinit.errors import SysctlError
+from proxyinit.errors import NamespaceBusy, SysctlError
 from proxyinit.privileges import LockHolder, Privileges
 
 TYPE_CHECKING = False
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from proxyinit.rules import Version
 
+_NAMESPACE = "/proc/self/ns/net"
 CLOSE_WAIT = "net.netfilter.nf_conntrack_tcp_timeout_close_wait"
 
 
@@ -93,6 +96,37 @@ class Host:
         except OSError:
             return []
         return list(find_holders(read_text("/proc/locks") or "", inode, _process_name))
+
+    def lock_namespace(self, wait_s: float) -> None:
+        """Be the only proxy-init at work in this network namespace from now on.
+
+        The lock sits on the namespace itself, so it needs no file that could be
+        missing or read-only, and containers of one pod see each other. It goes
+        with the process. Raises `NamespaceBusy` after `wait_s` seconds.
+        """
+        fd = os.open(_NAMESPACE, os.O_RDONLY | os.O_CLOEXEC)
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                flock(fd, LOCK_EX | LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise self._busy(wait_s) from None
+                time.sleep(0.02)
+            except OSError:
+                return  # a kernel without locks on namespaces: nothing to be had
+            else:
+                return
+
+    def _busy(self, wait_s: float) -> NamespaceBusy:
+        inode = os.stat(_NAMESPACE).st_ino  # noqa: PTH116
+        holders = find_holders(read_text("/proc/locks") or "", inode, _process_name)
+        who = ", ".join(f"process {h.pid} ({h.name})" for h in holders if h.pid)
+        return NamespaceBusy(
+            f"another proxy-init works in this network namespace: {who or 'unknown'}; "
+            f"its lock was not free within {wait_s:g} s: let it finish, or wait longer "
+            "with --lock-wait-secs"
+        )
 
     def check_sysctl(self) -> None:
         """Raises `SysctlError` when the setting is there and can't be written."""

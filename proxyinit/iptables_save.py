@@ -199,6 +199,10 @@ def _parse_match(module: str, args: list[str]) -> Match:
 # === rules ===
 
 
+_RENDERED: dict[str, Rule] = {}
+"""Every text rendered by this process, so that reading it back is a look-up."""
+
+
 def render_rule(rule: Rule) -> str:
     """The rule in the form iptables-save prints, without the leading ``-A CHAIN``."""
     parts = list(map(_render_match, rule.matches))
@@ -206,7 +210,9 @@ def render_rule(rule: Rule) -> str:
         verdict = rule.verdict
         parts.append("-g" if verdict.goto else "-j")
         parts += map(_word, (verdict.target, *verdict.args))
-    return " ".join(parts)
+    text = " ".join(parts)
+    _RENDERED[text] = rule
+    return text
 
 
 def parse_rule(words: list[str]) -> Rule:
@@ -308,6 +314,10 @@ def _parse_chain(line: str) -> tuple[str, str | None]:
 
 
 def _parse_append(line: str) -> tuple[str, Rule]:
+    _, _, chain_and_rule = line.partition("-A ") if line[:1] == "-" else ("", "", "")
+    chain, _, text = chain_and_rule.partition(" ")
+    if text in _RENDERED:
+        return chain, _RENDERED[text]
     words = split_words(line)
     if words and words[0].startswith("["):  # counters, of iptables-save -c
         words = words[1:]

@@ -63,22 +63,27 @@ def shadows(table: Ruleset) -> Iterator[Shadow]:
         for number, rule in enumerate(rules[:before], start=1):
             if not _can_match(rule):
                 continue
-            target = rule.verdict.target if rule.verdict else ""
-            if table.chain(target) is None:
+            target, goto = _target(rule)
+            if goto:  # from a builtin chain it leads to the policy in the end
+                yield Shadow(chain, number, rule, target, certain=True)
+            elif table.chain(target) is None:
                 if target and target not in PASSING_TARGETS:
                     yield Shadow(chain, number, rule, "", certain=True)
-                continue
-            ends = _ends(table, target, frozenset())
-            if ends or (rule.verdict and rule.verdict.goto):
+            elif ends := _ends(table, target, frozenset()):
                 always = _always(rule) and ends == "always"
                 yield Shadow(chain, number, rule, target, certain=always)
+
+
+def _target(rule: Rule) -> tuple[str, bool]:
+    """The target's name, empty for none, and whether there is no way back from it."""
+    return (rule.verdict.target, rule.verdict.goto) if rule.verdict else ("", False)
 
 
 def _ends(table: Ruleset, chain: str, seen: frozenset[str]) -> str:
     """Whether connections may end in a chain: "" never, "sometimes" or "always"."""
     answer, escapes = "", False
     for rule in table.rules(chain) if chain not in seen else ():
-        target = rule.verdict.target if rule.verdict else ""
+        target, goto = _target(rule)
         if not target or target in PASSING_TARGETS or not _can_match(rule):
             continue
         if target == "RETURN":
@@ -92,6 +97,9 @@ def _ends(table: Ruleset, chain: str, seen: frozenset[str]) -> str:
         if inner == "always" and _always(rule) and not escapes:
             return "always"
         answer = "sometimes" if inner else answer
+        if goto and _always(rule):
+            return answer
+        escapes = escapes or goto
     return answer
 
 

@@ -35,8 +35,8 @@ DEFAULT_ARGS = [
 ]
 _RANGES = [f"{10000 + 20 * n}-{10009 + 20 * n}" for n in range(200)]
 _SUBNETS = [
-    *(f"10.{n}.0.0/16" for n in range(25)),
-    *(f"fd00:{n:x}::/32" for n in range(1, 26)),
+    *(f"10.{n}.0.0/16" for n in range(50)),
+    *(f"fd00:{n:x}::/32" for n in range(1, 51)),
 ]
 LARGE_ARGS = [
     *DEFAULT_ARGS[:6],
@@ -160,7 +160,7 @@ def rows() -> Iterator[Row]:
     for mode in ("legacy", "nft"):
         yield _against_dash("default install", mode, DEFAULT_ARGS, default_config(), 1)
     for mode in ("legacy", "nft"):
-        what = "200 port ranges + 50 subnets"
+        what = "200 port ranges + 50 subnets a family"
         yield _against_dash(what, mode, LARGE_ARGS, large_config(), 0.15)
     for mode in ("legacy", "nft"):
         yield _rerun(mode)
@@ -175,7 +175,8 @@ def _against_dash(
     ours = [PROGRAM, *args, "--iptables-mode", mode]
     peer = ["/bin/dash", "-c", one_by_one(config, mode)]
     found = pairs(ours, peer)
-    title = f"{what}, {mode}, against one command a rule"
+    commands = peer[-1].count("\n")
+    title = f"{what}, {mode}, against one command a rule ({commands} commands)"
     return compare(title, found, target, ("ours", "dash"))
 
 
