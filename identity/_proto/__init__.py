@@ -1,0 +1,4 @@
+"""Messages of the certification call; generated, but for these two names."""
+
+SERVICE = "io.linkerd.proxy.identity.Identity"
+CERTIFY = f"/{SERVICE}/Certify"
