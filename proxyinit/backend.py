@@ -19,6 +19,10 @@ KINDS = ("legacy", "nft")
 """The two kernel interfaces; `plain` is one of them by the machine's choice."""
 
 
+_UNREADABLE = "is incompatible, use 'nft' tool"
+"""What iptables-nft-save prints, with status 0, instead of a table it can't show."""
+
+
 class Programs(Record):
     """The programs of one IP version: names, or paths once they are found."""
 
@@ -63,8 +67,15 @@ def locate(runner: Runner, mode: str, versions: Sequence[Version]) -> Backend:
         programs[version] = Programs(*paths)
     if absent:
         raise ProgramMissing(f"not found: {', '.join(absent)}")
-    kind = _plain_kind(runner, programs[versions[0]]) if mode == "plain" else mode
-    return Backend(mode, kind, programs)
+    if mode != "plain":
+        return Backend(mode, mode, programs)
+    kinds = {version: _plain_kind(runner, programs[version]) for version in versions}
+    if len(set(kinds.values())) > 1:
+        raise ProgramMissing(
+            "the plain programs are not one backend: "
+            + ", ".join(f"{program_name(mode, v)} is {k}" for v, k in kinds.items())
+        )
+    return Backend(mode, kinds[versions[0]], programs)
 
 
 def unlocated(mode: str, versions: Sequence[Version]) -> Backend:
@@ -111,6 +122,8 @@ class Tables:
         for version, argv, output in zip(versions, commands, outputs, strict=True):
             self._log.debug(" ".join(argv), stdout=output.stdout)
             self.dumps[version] = output.stdout
+            if _UNREADABLE in output.stdout:
+                raise CommandFailed(argv, 0, output.stdout)
             try:
                 tables[version] = parse(output.stdout, version)
             except DumpError as error:
@@ -118,9 +131,10 @@ class Tables:
                 raise CommandFailed(argv, 0, message) from error
         return tables
 
-    def feed(self, backend: Backend, version: Version, transaction: str) -> None:
-        """Let the kernel take a whole transaction, or nothing of it."""
+    def feed(self, backend: Backend, version: Version, script: str) -> None:
+        """Let the kernel take a whole script as one transaction, or nothing of it."""
         argv = self._restore(backend, version)
+        transaction = self.transaction(backend, version, script)
         self._log.info(f"{' '.join(argv)} <<EOF\n{transaction}EOF")
         self._runner.run(argv, transaction)
 

@@ -1,4 +1,4 @@
-"""One backend: read, write what differs, read again; on failure put back what was.
+"""One backend: read, write what differs, and read again until nothing does.
 
 Nothing is written when all is in place, and nothing before every family was read
 and our jumps were found to be reachable.
@@ -10,15 +10,12 @@ from proxyinit.backend import family
 from proxyinit.errors import (
     CommandFailed,
     NotInPlace,
-    ProxyInitError,
     Unreachable,
 )
 from proxyinit.reach import shadows
 from proxyinit.reconcile import (
     differences,
     install_script,
-    ours,
-    removal_script,
     result,
 )
 from proxyinit.session import apply, look
@@ -37,25 +34,18 @@ def converge(
     session: Session, backend: Backend, wanted: dict[Version, Ruleset]
 ) -> None:
     """Read, write what differs, and read again until nothing does."""
-    before: dict[Version, Ruleset] = {}
-    written: list[Version] = []
-    try:
-        for attempt in range(MAX_WRITES + 1):
-            live = look(session, backend, tuple(wanted))
-            before = before or live
-            _check_reach(session, backend, wanted, live, warn=attempt == 0)
-            scripts = {v: install_script(wanted[v], live[v]) for v in wanted}
-            if not any(scripts.values()):
-                _report(session, backend, live, written)
-                return
-            if attempt == MAX_WRITES:
-                raise _not_in_place(wanted, live)
-            _write(session, backend, scripts, live, written)
-            if session.options.simulate:
-                return
-    except ProxyInitError:
-        _roll_back(session, backend, before, written)
-        raise
+    for attempt in range(MAX_WRITES + 1):
+        live = look(session, backend, tuple(wanted))
+        _check_reach(session, backend, wanted, live, warn=attempt == 0)
+        scripts = {v: install_script(wanted[v], live[v]) for v in wanted}
+        if not any(scripts.values()):
+            _report(session, backend, tuple(wanted))
+            return
+        if attempt == MAX_WRITES:
+            raise _not_in_place(wanted, live)
+        _write(session, backend, scripts, live)
+        if session.options.simulate:
+            return
 
 
 def _write(
@@ -63,20 +53,18 @@ def _write(
     backend: Backend,
     scripts: dict[Version, str],
     live: dict[Version, Ruleset],
-    written: list[Version],
 ) -> None:
     """Feed each family's script; stop early when its table changed underneath."""
     for version, script in scripts.items():
         if not script:
             continue
         try:
-            apply(session, backend, version, script)
+            apply(session, backend, live[version], script)
         except CommandFailed:
             if look(session, backend, [version])[version] == live[version]:
                 raise
             session.log.info(f"{family(version)}: another program changed the table")
             return
-        written.append(version)
 
 
 def _check_reach(
@@ -107,20 +95,15 @@ def _check_reach(
         raise Unreachable("\n".join(blocked))
 
 
-def _report(
-    session: Session,
-    backend: Backend,
-    live: dict[Version, Ruleset],
-    written: list[Version],
-) -> None:
-    for version in live:
-        if version not in written:
+def _report(session: Session, backend: Backend, versions: tuple[Version, ...]) -> None:
+    for version in versions:
+        if session.journal.knows(backend, version):
+            session.log.info(session.tables.dumps[version])
+            session.log.info(f"{family(version)}: redirect in place ({backend})")
+        else:
             session.log.info(
                 f"{family(version)}: already in place ({backend}), nothing written"
             )
-            continue
-        session.log.info(session.tables.dumps[version])
-        session.log.info(f"{family(version)}: redirect in place ({backend})")
 
 
 def _not_in_place(
@@ -135,28 +118,3 @@ def _not_in_place(
         "what the kernel holds after writing is not what was written; another program "
         "may be changing the same rules:\n" + "\n".join(found)
     )
-
-
-def _roll_back(
-    session: Session,
-    backend: Backend,
-    before: dict[Version, Ruleset],
-    written: list[Version],
-) -> None:
-    """Put back what was ours before the first write."""
-    for version in dict.fromkeys(written):
-        try:
-            live = look(session, backend, [version])[version]
-            earlier = ours(before[version])
-            script = (
-                install_script(earlier, live)
-                if earlier.chains
-                else removal_script(live)
-            )
-            if script:
-                apply(session, backend, version, script)
-            session.log.warning(f"{family(version)}: put back what was there before")
-        except ProxyInitError as error:
-            session.log.error(
-                f"{family(version)}: can't put back what was there before: {error}"
-            )

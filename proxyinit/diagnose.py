@@ -47,6 +47,16 @@ _TABLE: tuple[tuple[str, Diagnosis], ...] = (
         ),
     ),
     (
+        "is incompatible, use 'nft' tool",
+        Diagnosis(
+            REFUSED,
+            "the nat table holds native nftables rules that iptables-nft can't show, "
+            "so it can't be told what would be changed",
+            "remove them (nft list table ip nat; nft list table ip6 nat), or use "
+            "--iptables-mode legacy",
+        ),
+    ),
+    (
         "iptables who?",
         Diagnosis(
             UNSUPPORTED,
@@ -163,7 +173,7 @@ _TABLE: tuple[tuple[str, Diagnosis], ...] = (
 _UNKNOWN = Diagnosis(
     REFUSED,
     "iptables refused the rules",
-    "look at the message above and at the kernel's log (dmesg)",
+    "look at what it printed (stderr) and at the kernel's log (dmesg)",
 )
 
 

@@ -14,6 +14,7 @@ from proxyinit.errors import NamespaceError, ProxyInitError
 from proxyinit.flags import INSTALL_FLAGS, parse
 from proxyinit.host import Host
 from proxyinit.install import install
+from proxyinit.journal import Journal
 from proxyinit.logs import Log
 from proxyinit.runner import SystemRunner
 from proxyinit.session import Session
@@ -70,7 +71,7 @@ def execute(
     log = Log(str(values["log-level"]), str(values["log-format"]))
     runner = SystemRunner(chosen.bin_dir, chosen.lock_wait_s + RUN_MARGIN_S)
     tables = Tables(runner, log, chosen.lock_wait_s)
-    session = Session(chosen, log, Host(), runner, tables, _show)
+    session = Session(chosen, log, Host(), runner, tables, Journal(), _show)
     try:
         if chosen.netns:
             _enter(chosen.netns)

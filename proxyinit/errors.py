@@ -53,13 +53,20 @@ class CommandFailed(ProxyInitError):
     """A program ended with an error, could not start, or was stopped as too slow."""
 
     def __init__(
-        self, argv: Sequence[str], status: int, stderr: str, message: str = ""
+        self,
+        argv: Sequence[str],
+        status: int,
+        stderr: str,
+        *,
+        message: str = "",
+        stdin: str = "",
     ) -> None:
         said = stderr.strip() or "it printed no reason"
         default = f"{' '.join(argv)} failed with status {status}: {said}"
         super().__init__(message or default, stderr)
         self.argv = tuple(argv)
         self.status = status
+        self.stdin = stdin
 
 
 class NoBackend(ProxyInitError):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from proxyinit.diagnose import (
     LOCK_FILE,
     LOCKED,
     NOT_PERMITTED,
+    REFUSED,
     UNSUPPORTED,
     Diagnosis,
     describe_lock,
@@ -71,13 +74,38 @@ def explained(session: Session, error: CommandFailed) -> CommandFailed:
     """The same failure, its message saying the cause and the next step."""
     diagnosis = diagnose_failure(session, error)
     program = error.argv[0].rpartition("/")[2]
-    return CommandFailed(
-        error.argv,
-        error.status,
-        error.stderr,
-        f"{program} failed with status {error.status}: {diagnosis.cause}; "
-        f"{diagnosis.advice}",
+    line = line_at_fault(error.stderr, error.stdin)
+    if diagnosis.kind == REFUSED and line.startswith("-D "):
+        diagnosis = _undeletable(line.split()[1])
+    where = f" at '{line}'" if line else ""
+    message = (
+        f"{program} failed with status {error.status}{where}: {diagnosis.cause}; "
+        f"{diagnosis.advice}"
     )
+    return CommandFailed(error.argv, error.status, error.stderr, message=message)
+
+
+def _undeletable(chain: str) -> Diagnosis:
+    """Some matches, recent and connlimit among them, never equal their own text."""
+    return Diagnosis(
+        REFUSED,
+        "iptables can't delete this rule by its text",
+        f"delete it by its number: iptables -t nat -L {chain} --line-numbers, then "
+        f"iptables -t nat -D {chain} NUMBER, with the iptables of that backend",
+    )
+
+
+def line_at_fault(stderr: str, script: str) -> str:
+    """The line of a script that iptables-restore complains of, if it names one.
+
+    It says ``line 4 failed``, ``Error occurred at line: 4`` or ``line 4: ...``.
+    Where it only learned of the failure on COMMIT, there is nothing to show.
+    """
+    found = re.search(r"\bline:? (\d+)", stderr)
+    lines = script.splitlines()
+    number = int(found[1]) if found else 0
+    line = lines[number - 1] if 0 < number <= len(lines) else ""
+    return line if line.startswith("-") else ""
 
 
 def no_backend(failures: Sequence[Failure]) -> NoBackend:

@@ -91,11 +91,7 @@ class Host:
 
     def lock_holders(self) -> list[LockHolder]:
         """Who holds the xtables lock, as far as /proc tells."""
-        try:
-            inode = os.stat(self.lock_file()).st_ino  # noqa: PTH116
-        except OSError:
-            return []
-        return list(find_holders(read_text("/proc/locks") or "", inode, _process_name))
+        return _holders_of(self.lock_file())
 
     def lock_namespace(self, wait_s: float) -> None:
         """Be the only proxy-init at work in this network namespace from now on.
@@ -119,8 +115,7 @@ class Host:
                 return
 
     def _busy(self, wait_s: float) -> NamespaceBusy:
-        inode = os.stat(_NAMESPACE).st_ino  # noqa: PTH116
-        holders = find_holders(read_text("/proc/locks") or "", inode, _process_name)
+        holders = _holders_of(_NAMESPACE)
         who = ", ".join(f"process {h.pid} ({h.name})" for h in holders if h.pid)
         return NamespaceBusy(
             f"another proxy-init works in this network namespace: {who or 'unknown'}; "
@@ -163,11 +158,22 @@ def _process_name(pid: int) -> str:
     return (read_text(f"/proc/{pid}/comm") or "a process that has ended").strip()
 
 
+def _holders_of(path: str) -> list[LockHolder]:
+    try:
+        status = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return []
+    device = status.st_dev
+    file = f"{os.major(device):02x}:{os.minor(device):02x}:{status.st_ino}"
+    return list(find_holders(read_text("/proc/locks") or "", file, _process_name))
+
+
 def find_holders(
-    locks: str, inode: int, name_of: Callable[[int], str]
+    locks: str, file: str, name_of: Callable[[int], str]
 ) -> Iterator[LockHolder]:
     """The holders of locks on a file, from the text of /proc/locks.
 
+    `file` is what the kernel calls it, device in hex and inode: ``08:01:12345``.
     A line is ``1: FLOCK ADVISORY WRITE 4711 08:01:12345 0 EOF``; waiters have
     ``->`` after the number. A process of another pid namespace shows as 0.
     """
@@ -175,7 +181,7 @@ def find_holders(
         words = line.split()
         if len(words) < 6 or words[1] == "->":
             continue
-        if words[5].rpartition(":")[2] == str(inode) and words[4].isdigit():
+        if words[5] == file and words[4].isdigit():
             pid = int(words[4])
             yield LockHolder(pid, name_of(pid))
 

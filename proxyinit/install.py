@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from proxyinit.backend import ALL_VERSIONS, KINDS, family, locate, unlocated
 from proxyinit.converge import converge
-from proxyinit.errors import CommandFailed, NotInPlace, ProgramMissing
+from proxyinit.errors import (
+    CommandFailed,
+    NotInPlace,
+    ProgramMissing,
+    ProxyInitError,
+)
 from proxyinit.host import CLOSE_WAIT
 from proxyinit.plan import plan
 from proxyinit.reconcile import install_script, ours, removal_script
@@ -29,13 +34,23 @@ def install(session: Session, config: RedirectConfig) -> None:
         session.host.check_sysctl()
     versions = _versions(session)
     wanted = {version: plan(config, version) for version in versions}
-    backend = _install_somewhere(session, wanted)
-    _remove_leftovers(session, backend, versions)
-    if options.close_wait_s and options.simulate:
-        session.show(f"# sysctl -w {CLOSE_WAIT}={options.close_wait_s}\n")
-    elif options.close_wait_s:
-        session.host.set_close_wait(options.close_wait_s)
-        session.log.info(f"{CLOSE_WAIT} = {options.close_wait_s}")
+    try:
+        backend = _install_somewhere(session, wanted)
+        _remove_leftovers(session, backend, versions)
+        if options.close_wait_s:
+            _set_close_wait(session)
+    except ProxyInitError:
+        session.journal.roll_back(session.tables, session.log)
+        raise
+
+
+def _set_close_wait(session: Session) -> None:
+    seconds = session.options.close_wait_s
+    if session.options.simulate:
+        session.show(f"# sysctl -w {CLOSE_WAIT}={seconds}\n")
+    else:
+        session.host.set_close_wait(seconds)
+        session.log.info(f"{CLOSE_WAIT} = {seconds}")
 
 
 def _versions(session: Session) -> tuple[Version, ...]:
@@ -65,6 +80,7 @@ def _install_somewhere(session: Session, wanted: dict[Version, Ruleset]) -> Back
             from proxyinit.failures import unusable  # noqa: PLC0415
 
             failures.append(unusable(session, mode, error))
+            session.journal.roll_back(session.tables, session.log)
         else:
             return backend
     if session.options.simulate:
@@ -107,7 +123,8 @@ def _simulate_without_programs(
     backend = unlocated("nft" if mode == "auto" else mode, tuple(wanted))
     for version, table in wanted.items():
         assume_empty(session, version, "iptables is not installed")
-        apply(session, backend, version, install_script(table, Ruleset(version)))
+        empty = Ruleset(version)
+        apply(session, backend, empty, install_script(table, empty))
     return backend
 
 
@@ -136,7 +153,7 @@ def remove(session: Session, backend: Backend, live: Ruleset) -> bool:
     if not script:
         return False
     try:
-        apply(session, backend, live.version, script)
+        apply(session, backend, live, script)
         if not session.options.simulate:
             left = ours(session.tables.read(backend, [live.version])[live.version])
             if left.chains:

@@ -116,11 +116,31 @@ def install_script(wanted: Ruleset, live: Ruleset) -> str:
 
 def removal_script(live: Ruleset) -> str:
     """The transaction that removes our part of `live`; empty when there is none."""
-    present = [name for name in OUR_CHAINS if live.chain(name)]
+    return restore_script(Ruleset(live.version), live) if ours(live).chains else ""
+
+
+def restore_script(before: Ruleset, live: Ruleset) -> str:
+    """The transaction that makes our part of `live` what it was in `before`.
+
+    Jumps return to their places, as far as others left theirs alone, and chains
+    that were not there go.
+    """
     lines = [f"-D {name} {render_rule(rule)}" for name, rule in jumps(live)]
-    lines += [f"-F {name}" for name in present]
-    lines += [f"-X {name}" for name in present]
-    return _script(lines) if lines else ""
+    kept = [name for name in OUR_CHAINS if before.chain(name)]
+    gone = [name for name in OUR_CHAINS if live.chain(name) and name not in kept]
+    lines += [f":{name} - [0:0]" for name in kept]
+    lines += [f"-F {name}" for name in gone]
+    lines += [f"-X {name}" for name in gone]
+    for name in kept:
+        lines += [f"-A {name} {render_rule(rule)}" for rule in before.rules(name)]
+    for chain in before.chains:
+        if chain.name not in OUR_CHAINS:
+            lines += [
+                f"-I {chain.name} {number} {render_rule(rule)}"
+                for number, rule in enumerate(chain.rules, start=1)
+                if is_jump(rule)
+            ]
+    return _script(lines)
 
 
 def _script(lines: list[str]) -> str:

@@ -90,8 +90,8 @@ class SystemRunner:
         except OSError as error:
             message = f"can't start: {error.strerror}"
             os.write(files[2], message.encode())
-            return _Running(argv, 0, files, 127)
-        return _Running(argv, pid, files, None)
+            return _Running(argv, stdin, 0, files, 127)
+        return _Running(argv, stdin, pid, files, None)
 
     def _wait(self, program: _Running) -> None:
         """Wait until the program has ended; past the time limit, end it."""
@@ -109,7 +109,8 @@ class SystemRunner:
         for file in program.files:
             os.close(file)
         if program.status != 0:
-            raise CommandFailed(program.argv, program.status or 0, stderr)
+            status = program.status or 0
+            raise CommandFailed(program.argv, status, stderr, stdin=program.stdin)
         return Output(stdout, stderr)
 
     def _ends_in_time(self, pid: int) -> bool:
@@ -128,12 +129,18 @@ class SystemRunner:
 class _Running:
     """A program that was started: its three memory files, its status once known."""
 
-    __slots__ = ("argv", "files", "pid", "status")
+    __slots__ = ("argv", "files", "pid", "status", "stdin")
 
     def __init__(
-        self, argv: Sequence[str], pid: int, files: list[int], status: int | None
+        self,
+        argv: Sequence[str],
+        stdin: str,
+        pid: int,
+        files: list[int],
+        status: int | None,
     ) -> None:
         self.argv = argv
+        self.stdin = stdin
         self.pid = pid
         self.files = files
         self.status = status

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from proxyinit.backend import Backend, Tables
     from proxyinit.host import Host
+    from proxyinit.journal import Journal
     from proxyinit.logs import Log
     from proxyinit.options import Options
     from proxyinit.rules import Version
@@ -30,6 +31,7 @@ class Session(Record):
     host: Host
     runner: Runner
     tables: Tables
+    journal: Journal
     show: Callable[[str], object]
 
 
@@ -95,10 +97,13 @@ def peek(
         return None
 
 
-def apply(session: Session, backend: Backend, version: Version, script: str) -> None:
-    """Feed a script to the kernel as one transaction; in a simulation print it."""
-    transaction = session.tables.transaction(backend, version, script)
+def apply(session: Session, backend: Backend, live: Ruleset, script: str) -> None:
+    """Feed a script to the kernel as one transaction; in a simulation print it.
+
+    `live` is the table that the script was made for; the journal keeps it.
+    """
     if session.options.simulate:
-        session.show(transaction)
+        session.show(session.tables.transaction(backend, live.version, script))
     else:
-        session.tables.feed(backend, version, transaction)
+        session.tables.feed(backend, live.version, script)
+        session.journal.note(backend, live)
