@@ -28,9 +28,31 @@ class Diagnosis(Record):
     advice: str
 
 
-_TABLE: tuple[tuple[str, Diagnosis], ...] = (
+_LEGACY_MODULES = (
+    "use --iptables-mode nft, or load the modules on the node: "
+    "modprobe ip_tables iptable_nat ip6table_nat"
+)
+_NFT_MODULES = (
+    "use --iptables-mode legacy, or load the modules on the node: "
+    "modprobe nf_tables nft_chain_nat nft_compat"
+)
+_MATCH_MODULES = (
+    "load them on the node: modprobe xt_REDIRECT xt_owner xt_multiport xt_comment "
+    "xt_tcpudp"
+)
+_GRANT = "grant NET_ADMIN and NET_RAW"
+
+_TABLE: tuple[tuple[tuple[str, ...], Diagnosis], ...] = (
     (
-        "can't open lock file",
+        ("can't start:",),
+        Diagnosis(
+            UNSUPPORTED,
+            "the program can't be started",
+            "reinstall the iptables package",
+        ),
+    ),
+    (
+        ("can't open lock file",),
         Diagnosis(
             LOCK_FILE,
             "the xtables lock file can't be opened",
@@ -39,7 +61,16 @@ _TABLE: tuple[tuple[str, Diagnosis], ...] = (
         ),
     ),
     (
-        "holding the xtables lock",
+        ("No locks available",),
+        Diagnosis(
+            LOCK_FILE,
+            "the file system gives no locks on the xtables lock file",
+            "set XTABLES_LOCKFILE to a file on a local file system, or use "
+            "--iptables-mode nft, which takes no lock",
+        ),
+    ),
+    (
+        ("holding the xtables lock",),
         Diagnosis(
             LOCKED,
             "another program holds the xtables lock",
@@ -47,7 +78,7 @@ _TABLE: tuple[tuple[str, Diagnosis], ...] = (
         ),
     ),
     (
-        "is incompatible, use 'nft' tool",
+        ("is incompatible, use 'nft' tool",),
         Diagnosis(
             REFUSED,
             "the nat table holds native nftables rules that iptables-nft can't show, "
@@ -57,25 +88,15 @@ _TABLE: tuple[tuple[str, Diagnosis], ...] = (
         ),
     ),
     (
-        "iptables who?",
-        Diagnosis(
-            UNSUPPORTED,
-            "the kernel has no ip_tables",
-            "use --iptables-mode nft, or load the module on the node: "
-            "modprobe ip_tables iptable_nat ip6table_nat",
-        ),
+        ("iptables who?",),
+        Diagnosis(UNSUPPORTED, "the kernel has no ip_tables", _LEGACY_MODULES),
     ),
     (
-        "Table does not exist",
-        Diagnosis(
-            UNSUPPORTED,
-            "the kernel has no legacy nat table",
-            "use --iptables-mode nft, or load the module on the node: "
-            "modprobe iptable_nat ip6table_nat",
-        ),
+        ("Table does not exist",),
+        Diagnosis(UNSUPPORTED, "the kernel has no legacy nat table", _LEGACY_MODULES),
     ),
     (
-        "Address family not supported",
+        ("Address family not supported",),
         Diagnosis(
             UNSUPPORTED,
             "the kernel was started without this IP version",
@@ -83,64 +104,11 @@ _TABLE: tuple[tuple[str, Diagnosis], ...] = (
         ),
     ),
     (
-        "Failed to initialize nft",
-        Diagnosis(
-            UNSUPPORTED,
-            "the kernel has no nf_tables",
-            "use --iptables-mode legacy, or load the module on the node: "
-            "modprobe nf_tables",
-        ),
+        ("(you must be root)", "Operation not permitted"),
+        Diagnosis(NOT_PERMITTED, "not permitted", _GRANT),
     ),
     (
-        "(you must be root)",
-        Diagnosis(NOT_PERMITTED, "not permitted", "grant NET_ADMIN and NET_RAW"),
-    ),
-    (
-        "Could not fetch rule set generation id",
-        Diagnosis(
-            UNSUPPORTED,
-            "the kernel's nf_tables does not answer",
-            "use --iptables-mode legacy, or load the module on the node: "
-            "modprobe nf_tables",
-        ),
-    ),
-    (
-        "Couldn't load",
-        Diagnosis(
-            UNSUPPORTED,
-            "this iptables lacks a match or target extension",
-            "install the complete iptables package (its xtables folder)",
-        ),
-    ),
-    (
-        "missing kernel module?",
-        Diagnosis(
-            UNSUPPORTED,
-            "the kernel lacks a match or target that the rules need",
-            "load it on the node: modprobe xt_REDIRECT xt_owner xt_multiport "
-            "xt_comment xt_tcpudp",
-        ),
-    ),
-    (
-        "No chain/target/match by that name",
-        Diagnosis(
-            UNSUPPORTED,
-            "the kernel lacks a match or target that the rules need",
-            "load it on the node: modprobe xt_REDIRECT xt_owner xt_multiport "
-            "xt_comment xt_tcpudp",
-        ),
-    ),
-    (
-        "RULE_APPEND failed (No such file or directory)",
-        Diagnosis(
-            UNSUPPORTED,
-            "the kernel lacks a match or target that the rules need",
-            "load it on the node: modprobe nft_compat nft_chain_nat xt_REDIRECT "
-            "xt_owner xt_multiport xt_comment",
-        ),
-    ),
-    (
-        "Permission denied",
+        ("Permission denied",),
         Diagnosis(
             NOT_PERMITTED,
             "a security module such as SELinux or AppArmor forbids it",
@@ -149,26 +117,49 @@ _TABLE: tuple[tuple[str, Diagnosis], ...] = (
         ),
     ),
     (
-        "Operation not permitted",
-        Diagnosis(NOT_PERMITTED, "not permitted", "grant NET_ADMIN and NET_RAW"),
+        ("Failed to initialize nft",),
+        Diagnosis(UNSUPPORTED, "the kernel has no nf_tables", _NFT_MODULES),
     ),
     (
-        "Read-only file system",
+        ("Could not fetch rule set generation id",),
+        Diagnosis(UNSUPPORTED, "the kernel's nf_tables does not answer", _NFT_MODULES),
+    ),
+    (
+        ("Cannot initialize:", "can't initialize"),
+        Diagnosis(
+            UNSUPPORTED, "the kernel's ip_tables does not answer", _LEGACY_MODULES
+        ),
+    ),
+    (
+        ("Couldn't load",),
+        Diagnosis(
+            UNSUPPORTED,
+            "this iptables lacks a match or target extension",
+            "install the complete iptables package (its xtables folder)",
+        ),
+    ),
+    (
+        (
+            "missing kernel module?",
+            "No chain/target/match by that name",
+            "RULE_APPEND failed (No such file or directory)",
+        ),
+        Diagnosis(
+            UNSUPPORTED,
+            "the kernel lacks a match or target that the rules need",
+            _MATCH_MODULES,
+        ),
+    ),
+    (
+        ("Read-only file system",),
         Diagnosis(
             REFUSED,
             "a file system is read-only",
             "mount a writable directory (in a pod: an emptyDir at /run)",
         ),
     ),
-    (
-        "can't start:",
-        Diagnosis(
-            UNSUPPORTED,
-            "the program can't be started",
-            "reinstall the iptables package",
-        ),
-    ),
 )
+"""The first entry of which a text occurs decides: causes before consequences."""
 
 _UNKNOWN = Diagnosis(
     REFUSED,
@@ -178,9 +169,9 @@ _UNKNOWN = Diagnosis(
 
 
 def diagnose(stderr: str) -> Diagnosis:
-    """The first entry of the table whose text is in `stderr`."""
-    for text, diagnosis in _TABLE:
-        if text in stderr:
+    """The first entry of the table that knows what is in `stderr`."""
+    for texts, diagnosis in _TABLE:
+        if any(text in stderr for text in texts):
             return diagnosis
     return _UNKNOWN
 
@@ -203,6 +194,7 @@ def missing_link(
     needed = {"NET_ADMIN": CAP_NET_ADMIN}
     if legacy:  # iptables-legacy opens a raw socket; nf_tables needs none
         needed["NET_RAW"] = CAP_NET_RAW
+    verb = "are" if len(needed) > 1 else "is"
     unbound = [n for n, bit in needed.items() if not privileges.bounding >> bit & 1]
     if unbound:
         return Diagnosis(
@@ -215,7 +207,7 @@ def missing_link(
     if absent:
         return Diagnosis(
             NOT_PERMITTED,
-            f"{' and '.join(absent)} is granted to the container but not held by this "
+            f"{' and '.join(absent)}: granted to the container, not held by this "
             f"process (uid {privileges.uid}, CapEff {privileges.effective:016x}, "
             f"NoNewPrivs {int(privileges.no_new_privs)}): the interpreter's file "
             "lacks the capabilities",
@@ -232,7 +224,7 @@ def missing_link(
         )
     return Diagnosis(
         NOT_PERMITTED,
-        f"the kernel says no although {' and '.join(needed)} is held: another user "
+        f"the kernel says no although {' and '.join(needed)} {verb} held: another user "
         "namespace owns the network namespace, or a seccomp or security profile "
         "forbids it",
         "run in the pod's user namespace, or look for the denial in the audit log",

@@ -72,7 +72,8 @@ def _install_somewhere(session: Session, wanted: dict[Version, Ruleset]) -> Back
     failures: list[Failure] = []
     for mode in _candidates(session):
         if failures:
-            session.log.warning(f"{failures[-1]}; trying iptables-{mode}")
+            message = f"{failures[-1]}; trying iptables-{mode}"
+            session.log.warning(message, **failures[-1].fields)
         try:
             backend = locate(session.runner, mode, tuple(wanted))
             converge(session, backend, wanted)

@@ -63,7 +63,7 @@ class SystemRunner:
         """The first executable file of that name on the search path."""
         for folder in self._folders:
             path = os.path.join(folder, name)  # noqa: PTH118  (pathlib costs 8 ms)
-            if os.access(path, os.X_OK):
+            if os.path.isfile(path) and os.access(path, os.X_OK):  # noqa: PTH113
                 return path
         return None
 
