@@ -60,7 +60,11 @@ class Namespace:
         netns.create(self.name)
         self.path = f"/var/run/netns/{self.name}"
         self._fd = open_namespace(self.path)
-        self.run(self._loopback_up)
+        try:
+            self.run(self._loopback_up)
+        except BaseException:
+            self.close()
+            raise
 
     @staticmethod
     def _loopback_up() -> None:
