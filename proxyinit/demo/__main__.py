@@ -1,0 +1,45 @@
+"""``python -m proxyinit.demo``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+PROGRAM = Path(sys.executable).with_name("proxy-init")
+
+
+@click.command()
+@click.option(
+    "--iptables-mode",
+    "mode",
+    type=click.Choice(["legacy", "nft"]),
+    default="legacy",
+    show_default=True,
+    help="Which iptables proxy-init is to use.",
+)
+@click.option(
+    "--program",
+    type=click.Path(path_type=Path),
+    default=PROGRAM,
+    help="The proxy-init to prove; by default the one installed with this Python.",
+)
+def demo(mode: str, program: Path) -> None:
+    """Show how a pod's traffic is redirected to a proxy, and prove every claim.
+
+    Needs root. Happens in network namespaces made for it; nothing stays behind.
+    Exits with 0 when everything was as it should be, otherwise with 1.
+    """
+    try:
+        from proxyinit.demo.play import play  # noqa: PLC0415  (an extra's libraries)
+    except ModuleNotFoundError as error:
+        raise click.ClickException(
+            f"{error.name} is not installed: the demo comes with an extra, "
+            "pip install 'proxyinit[netns]'"
+        ) from error
+    sys.exit(play(mode, str(program.absolute())))
+
+
+if __name__ == "__main__":
+    demo(prog_name="python -m proxyinit.demo")

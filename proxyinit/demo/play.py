@@ -1,0 +1,98 @@
+"""The whole demo: the stage set, every chapter played, the machine left as it was."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from pyroute2 import NetlinkError
+
+from proxyinit.demo import interception, machine
+from proxyinit.demo.interrupts import Interrupted, Interrupts
+from proxyinit.demo.narrator import Narrator, console
+from proxyinit.demo.stage import Chapter, NotAsExpected, Stage
+from proxyinit.errors import ProxyInitError
+from proxyinit.lab import Lab
+
+CHAPTERS: tuple[Chapter, ...] = interception.CHAPTERS
+
+
+def play(mode: str, program: str, chapters: Sequence[Chapter] = CHAPTERS) -> int:
+    """Play the chapters; the exit code: 0 only when everything was as expected."""
+    try:
+        machine.require(mode, program)
+        _play(Narrator(console()), mode, program, chapters)
+    except Interrupted as interrupt:
+        _complain(f"ended by {interrupt}", _leftovers())
+        return 128 + interrupt.number
+    except machine.Unsuitable as error:
+        _complain(str(error))
+        return 1
+    except ProxyInitError as error:
+        _complain(str(error), error.stderr, _leftovers())
+        return 1
+    except BrokenPipeError:
+        # Nobody reads any more; nor must the interpreter try to, at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return 0
+
+
+def _play(
+    narrator: Narrator, mode: str, program: str, chapters: Sequence[Chapter]
+) -> None:
+    rules = machine.firewall()
+    with Interrupts() as interrupts, _lab() as lab:
+        stage = Stage(
+            lab=lab,
+            narrator=narrator,
+            interrupts=interrupts,
+            mode=mode,
+            program=program,
+        )
+        narrator.opening(
+            "A pod's first seconds in a service mesh",
+            "All of this happens for real, in two network namespaces: small networks "
+            "of their own inside this kernel, as every pod has one. This machine's "
+            "own network and rules are not touched, and nothing stays behind.",
+        )
+        for chapter in chapters:
+            narrator.chapter(chapter.title, chapter.why)
+            chapter.act(stage)
+    _require_untouched(rules)
+    narrator.proved("this machine is as it was: no namespace, rule or process is left")
+    narrator.closing("Everything happened as it should.")
+
+
+def _lab() -> Lab:
+    try:
+        return Lab()
+    except (OSError, NetlinkError) as error:
+        number, reason, *_ = error.args
+        raise machine.Unsuitable(
+            f"can't make network namespaces here: {reason} (error {number}); in a "
+            "container it takes --privileged"
+        ) from error
+
+
+def _require_untouched(rules: dict[str, str]) -> None:
+    left = machine.residue()
+    if left:
+        raise NotAsExpected(f"expected nothing to be left, found {', '.join(left)}")
+    now = machine.firewall()
+    changed = [where for where in rules | now if rules.get(where) != now.get(where)]
+    if changed:
+        raise NotAsExpected(
+            "the rules of this machine itself changed during the demo, by it or by "
+            f"somebody else: compare {', '.join(changed)}"
+        )
+
+
+def _leftovers() -> str:
+    left = machine.residue()
+    return f"left behind: {', '.join(left)}" if left else "nothing is left behind"
+
+
+def _complain(message: str, *details: str) -> None:
+    Narrator(console(stderr=True)).failed(message, *details)
