@@ -1,8 +1,28 @@
 """Stand-ins to test against, made for everybody: they behave, and misbehave.
 
-`CA` certifies anything, also what has expired or names somebody else.
+`CA` certifies anything, also what has expired or names somebody else. `Signer`
+makes service-account tokens with a real key; `KubernetesApi` serves HTTPS, reviews
+such tokens by verifying them, and can be slow, broken or gone. `project` fills a
+folder as the kubelet fills a mounted Secret.
 """
 
 from identity.testing.authority import CA, Leaf, csr_der, new_key, whole_second
+from identity.testing.kubernetes import Answer, Call, KubernetesApi
+from identity.testing.projected import project
+from identity.testing.tokens import AUDIENCE, Account, Signer, review
 
-__all__ = ["CA", "Leaf", "csr_der", "new_key", "whole_second"]
+__all__ = [
+    "AUDIENCE",
+    "CA",
+    "Account",
+    "Answer",
+    "Call",
+    "KubernetesApi",
+    "Leaf",
+    "Signer",
+    "csr_der",
+    "new_key",
+    "project",
+    "review",
+    "whole_second",
+]

@@ -6,6 +6,7 @@ import datetime as dt
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
@@ -153,12 +154,13 @@ class CA:
         *,
         uris: Sequence[str] = (),
         dns: Sequence[str] = (),
+        ips: Sequence[str] = (),
         not_before: dt.datetime | None = None,
         not_after: dt.datetime | None = None,
         key: ec.EllipticCurvePrivateKey | None = None,
         public_key: ec.EllipticCurvePublicKey | None = None,
     ) -> Leaf:
-        """A leaf for `name`, then `dns`, then `uris`; any of them may be missing.
+        """A leaf for `name`, then `dns`, `uris` and `ips`; any may be missing.
 
         With `public_key` alone the leaf's `key` is a fresh one, that does not
         belong to the certificate.
@@ -171,6 +173,7 @@ class CA:
                 names=[
                     *(x509.DNSName(n) for n in (*([name] if name else []), *dns)),
                     *(x509.UniformResourceIdentifier(uri) for uri in uris),
+                    *(x509.IPAddress(ip_address(ip)) for ip in ips),
                 ],
             ),
             _validity(not_before, not_after, _DAY),
