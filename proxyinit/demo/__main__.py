@@ -34,8 +34,9 @@ def demo(mode: str, program: Path) -> None:
     try:
         from proxyinit.demo.play import play  # noqa: PLC0415  (an extra's libraries)
     except ModuleNotFoundError as error:
+        package = (error.name or "a package").partition(".")[0]
         raise click.ClickException(
-            f"{error.name} is not installed: the demo comes with an extra, "
+            f"{package} is not installed: the demo comes with an extra, "
             "pip install 'proxyinit[netns]'"
         ) from error
     sys.exit(play(mode, str(program.absolute())))

@@ -68,9 +68,8 @@ class Narrator:
     def command(self, words: Sequence[str]) -> None:
         """A command line, broken between flags where it is too long."""
         lines = list(wrap_command(words, WIDTH - 2 * INDENT - 4))
-        text = Text("$ ", style="dim")
-        text.append(" \\\n      ".join(lines), style="bold")
-        self._indented(text)
+        shown = " \\\n      ".join(lines)
+        self._indented(Text.assemble(("$ ", "dim"), (shown, "bold")))
         self._line()
 
     def table(self, table: Table) -> None:
