@@ -44,7 +44,8 @@ class Log:
         write: Callable[[str], object] = write_stderr,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._threshold = max(LOG_LEVELS.index(level), LOG_LEVELS.index("error"))
+        least = "warning" if level == "warn" else level
+        self._threshold = max(LOG_LEVELS.index(least), LOG_LEVELS.index("error"))
         self._form = form
         self._write = write
         self._clock = clock
