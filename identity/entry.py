@@ -1,0 +1,42 @@
+"""From the command line to a run: the lean path that every pod takes.
+
+Without a command it is the bootstrap, which imports no more than a key and a CSR
+need; help, mistakes and the commands go on to `identity.cli`.
+"""
+
+from __future__ import annotations
+
+import os
+
+from identity import bootstrap, logs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run proxy-identity; the exit code."""
+    command = bootstrap_command(argv)
+    if command is None:
+        from identity.cli import run  # noqa: PLC0415  (33 ms for click)
+
+        return run(argv)
+    return bootstrap.run(os.environ, command, logs.say)
+
+
+def bootstrap_command(argv: Sequence[str]) -> bootstrap.Command | None:
+    """What a bootstrap is to become; None when the line asks for something else."""
+    rest = list(argv)
+    path = bootstrap.PROXY
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            return bootstrap.Command(path, tuple(rest))
+        if word.startswith("--proxy="):
+            path = word.removeprefix("--proxy=")
+        elif word == "--proxy" and rest and rest[0] != "--":
+            path = rest.pop(0)
+        else:
+            return None
+    return bootstrap.Command(path)

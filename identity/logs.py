@@ -1,0 +1,43 @@
+"""Log lines on standard error, as the bootstrap and as the commands write them.
+
+Both in the form of logrus, ``time="..." level=info msg="..."``, or as JSON: the
+form that upstream's programs and the rules that collect their lines use.
+"""
+
+from __future__ import annotations
+
+import time
+
+from proxyinit.logs import quote, write_stderr
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import logging
+
+LEVELS = ("error", "warning", "info", "debug")
+FORMS = ("plain", "json")
+
+
+def line(level: str, message: str, now: float, form: str = "plain") -> str:
+    """One log line; `now` is Unix time."""
+    stamp = quote(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)))
+    if form == "json":
+        return f'{{"level":"{level}","msg":{quote(message)},"time":{stamp}}}\n'
+    return f"time={stamp} level={level} msg={quote(message)}\n"
+
+
+def say(level: str, message: str) -> None:
+    """Write a line of the bootstrap, which has no use for the logging module."""
+    write_stderr(line(level, message, time.time()))
+
+
+def configure(level: str, form: str) -> None:
+    """Send what the commands log, from a level on, to standard error."""
+    import logging  # noqa: PLC0415  (8 ms that the bootstrap does not need)
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            name = record.levelname.lower()
+            write_stderr(line(name, record.getMessage(), record.created, form))
+
+    logging.basicConfig(level=level.upper(), handlers=[Lines()], force=True)
