@@ -1,0 +1,346 @@
+"""Who answers a client that connects to the pod, and with which original port."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from proxyinit.lab import CLIENT, POD, PROXY_UID, Answer, Lab, ask
+
+PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
+PORTS = ("-p", "4143", "-o", "4140")
+LINKERD = (*PORTS, "-u", "2102")
+
+
+def install(lab: Lab, mode: str, *arguments: str) -> str:
+    """Run proxy-init in the pod to success; what it logged."""
+    done = lab.pod.exec([PROGRAM, *arguments, "--iptables-mode", mode])
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def proxy_for(version: int, port: int) -> Answer:
+    """The proxy's answer to a connection to this port of the pod."""
+    return Answer("proxy", 4143, (POD[version], port))
+
+
+def app_at(port: int) -> Answer:
+    """The application's answer: it was reached without the proxy."""
+    return Answer("app", port)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Arguments, and which ports then lead to the application and to the proxy."""
+
+    arguments: tuple[str, ...]
+    app: tuple[int, ...] = ()
+    proxy: tuple[int, ...] = ()
+
+
+def ignore(*items: str) -> tuple[str, ...]:
+    return ("--inbound-ports-to-ignore", ",".join(items))
+
+
+FOURTEEN = tuple(range(6001, 6015))
+FIFTEEN = (*FOURTEEN, 6015)
+SIXTEEN = (*FIFTEEN, 6016)
+TWELVE_RANGES = tuple((low, low + 2) for low in range(7000, 7120, 10))
+
+PORT_CASES = [
+    pytest.param(
+        Case(arguments=(), proxy=(1, 22, 80, 4140, 4143, 4190, 8080, 65535)),
+        id="any port, served or not, the proxy's own included",
+    ),
+    pytest.param(
+        Case(
+            arguments=ignore("4190", "4191"),
+            app=(4190, 4191),
+            proxy=(4189, 4192, 8080),
+        ),
+        id="ignored ports and their neighbours",
+    ),
+    pytest.param(
+        Case(
+            arguments=ignore("6000-6003"),
+            app=(6000, 6001, 6003),
+            proxy=(5999, 6004),
+        ),
+        id="both ends of an ignored range belong to it",
+    ),
+    pytest.param(
+        Case(arguments=ignore("1", "65535"), app=(1, 65535), proxy=(2, 65534)),
+        id="the lowest and the highest port",
+    ),
+    pytest.param(
+        Case(arguments=ignore("1-65535"), app=(1, 4143, 8080, 65535)),
+        id="all ports ignored, the proxy's as well",
+    ),
+    pytest.param(
+        Case(arguments=ignore("5000-5000"), app=(5000,), proxy=(4999, 5001)),
+        id="a range of one port",
+    ),
+    pytest.param(
+        Case(
+            arguments=(*ignore("4190", " 4191 "), *ignore("4567-4568"), *ignore("25")),
+            app=(4190, 4191, 4567, 4568, 25),
+            proxy=(4569, 8080),
+        ),
+        id="lists with blanks, by comma and by repetition",
+    ),
+    pytest.param(
+        Case(
+            arguments=ignore(*map(str, FIFTEEN)),
+            app=FIFTEEN,
+            proxy=(6000, 6016),
+        ),
+        id="fifteen ports, one multiport full",
+    ),
+    pytest.param(
+        Case(
+            arguments=ignore(*map(str, SIXTEEN)),
+            app=SIXTEEN,
+            proxy=(6000, 6017),
+        ),
+        id="sixteen ports, one more than a multiport holds",
+    ),
+    pytest.param(
+        Case(
+            arguments=ignore(*map(str, FOURTEEN), "6020-6022", "6030"),
+            app=(*FOURTEEN, 6020, 6021, 6022, 6030),
+            proxy=(6000, 6015, 6019, 6023, 6029, 6031),
+        ),
+        id="a range that would begin in the fifteenth slot",
+    ),
+    pytest.param(
+        Case(
+            arguments=ignore(*(f"{low}-{high}" for low, high in TWELVE_RANGES)),
+            app=tuple(port for ends in TWELVE_RANGES for port in ends),
+            proxy=(6999, 7003, 7063, 7069, 7073, 7109, 7113),
+        ),
+        id="twelve ranges in two multiports",
+    ),
+    pytest.param(
+        Case(
+            arguments=("-r", "9090", "-r", "9099, 80"),
+            app=(8080, 9091, 9098, 65535),
+            proxy=(9090, 9099, 80),
+        ),
+        id="-r redirects what it lists and nothing else",
+    ),
+    pytest.param(
+        Case(
+            arguments=("-r", "9090,9091,9092", *ignore("9091", "9000-9080")),
+            app=(9091, 9050, 8080),
+            proxy=(9090, 9092),
+        ),
+        id="an ignored port stays ignored though -r lists it",
+    ),
+    pytest.param(
+        Case(arguments=("-r", "9090", *ignore("9000-9099")), app=(9090, 8080)),
+        id="a range ignores all that -r lists",
+    ),
+    pytest.param(
+        Case(arguments=("-r", "4143"), app=(8080,), proxy=(4143,)),
+        id="the proxy's own port in -r",
+    ),
+    pytest.param(
+        Case(
+            arguments=("-r", ",".join(str(port) for port in range(9000, 9020))),
+            app=(8999, 9020),
+            proxy=tuple(range(9000, 9020)),
+        ),
+        id="twenty ports in -r",
+    ),
+    pytest.param(
+        Case(arguments=("--outbound-ports-to-ignore", "8080"), proxy=(8080,)),
+        id="ports ignored for outbound are not ignored for inbound",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", PORT_CASES)
+def test_who_answers_at_which_port(
+    lab: Lab, mode: str, version: int, case: Case
+) -> None:
+    """The proxy gets what is redirected, with its original port; the rest goes on."""
+    lab.proxy()
+    lab.app(*(port for port in case.app + case.proxy if port not in (4140, 4143)))
+    install(lab, mode, *LINKERD, *case.arguments)
+
+    seen = {p: lab.inbound(p, version=version) for p in case.app + case.proxy}
+
+    expected = {port: app_at(port) for port in case.app}
+    if 4143 in case.app:  # the proxy listens there, reached directly or not
+        expected[4143] = proxy_for(version, 4143)
+    expected |= {port: proxy_for(version, port) for port in case.proxy}
+    assert seen == expected
+
+
+def test_every_port_of_the_pod_reaches_the_proxy_on_other_ports(
+    lab: Lab, mode: str, version: int
+) -> None:
+    """The proxy's ports are the ones given, not Linkerd's."""
+    lab.proxy(inbound=15006, outbound=15001)
+    lab.app(8080, 4143)
+    install(lab, mode, "-p", "15006", "-o", "15001", "-u", str(PROXY_UID))
+    seen = [lab.inbound(port, version=version) for port in (8080, 4143, 15001)]
+    assert seen == [
+        Answer("proxy", 15006, (POD[version], port)) for port in (8080, 4143, 15001)
+    ]
+
+
+# === sources ===
+
+NEAR = {4: "10.1.0.77", 6: "fd00:1::77"}
+FAR = {4: "198.51.100.5", 6: "2001:db8::5"}
+"""Further addresses of the client."""
+
+Sources = Mapping[str, str]
+"""Who answers, by source: "plain", "near", "far" to "app" or "proxy"."""
+
+SUBNET_CASES = [
+    pytest.param(
+        "10.1.0.77/32,fd00:1::77/128",
+        {"plain": "proxy", "near": "app", "far": "proxy"},
+        id="one address",
+    ),
+    pytest.param(
+        "10.1.0.0/24,fd00:1::/64",
+        {"plain": "app", "near": "app", "far": "proxy"},
+        id="the client's network",
+    ),
+    pytest.param(
+        "10.1.0.64/26,fd00:1::40/122",
+        {"plain": "proxy", "near": "app", "far": "proxy"},
+        id="a prefix between bytes",
+    ),
+    pytest.param(
+        "198.51.100.0/24,192.0.2.0/24, 2001:db8::/32,fd00:9::/32",
+        {"plain": "proxy", "near": "proxy", "far": "app"},
+        id="several of both families, with blanks",
+    ),
+    pytest.param(
+        "0.0.0.0/0,::/0",
+        {"plain": "app", "near": "app", "far": "app"},
+        id="everybody",
+    ),
+    pytest.param(
+        "10.1.0.99/25,fd00:1::99/112",
+        {"plain": "app", "near": "app", "far": "proxy"},
+        id="host bits are cleared",
+    ),
+]
+
+
+def answers_by_source(lab: Lab, version: int) -> Sources:
+    """Who answers connections to port 8080 from each of three sources."""
+    found = {}
+    for name, sources in {"plain": CLIENT, "near": NEAR, "far": FAR}.items():
+        answer = lab.inbound(8080, version=version, source=sources[version])
+        assert answer in (app_at(8080), proxy_for(version, 8080))
+        found[name] = answer.who
+    return found
+
+
+@pytest.fixture
+def neighbours(lab: Lab) -> Lab:
+    """A lab with an application and a client that has three addresses a family."""
+    lab.proxy()
+    lab.app(8080)
+    lab.client.add_address("eth0", NEAR[4], 24)
+    lab.client.add_address("eth0", NEAR[6], 64)
+    lab.client.add_address("lo", FAR[6], 128)
+    return lab
+
+
+@pytest.mark.parametrize("flag", ["--subnets-to-ignore", "--inbound-subnets-to-ignore"])
+@pytest.mark.parametrize(("subnets", "expected"), SUBNET_CASES)
+def test_ignored_sources_reach_the_application(
+    neighbours: Lab, mode: str, flag: str, subnets: str, expected: Sources
+) -> None:
+    """By where a client is, in both families from one list."""
+    install(neighbours, mode, *LINKERD, flag, subnets)
+    assert answers_by_source(neighbours, 4) == expected
+    assert answers_by_source(neighbours, 6) == expected
+
+
+@pytest.mark.parametrize(
+    ("subnets", "unaffected"),
+    [
+        pytest.param("0.0.0.0/0", 6, id="a list of IPv4 leaves IPv6 redirected"),
+        pytest.param("::/0", 4, id="a list of IPv6 leaves IPv4 redirected"),
+    ],
+)
+def test_subnets_of_one_family(
+    neighbours: Lab, mode: str, subnets: str, unaffected: int
+) -> None:
+    """The family without a subnet in the list is wholly redirected."""
+    install(neighbours, mode, *LINKERD, "--subnets-to-ignore", subnets)
+    other = 10 - unaffected
+    assert set(answers_by_source(neighbours, unaffected).values()) == {"proxy"}
+    assert set(answers_by_source(neighbours, other).values()) == {"app"}
+
+
+def test_both_flags_for_sources_add_up(
+    neighbours: Lab, mode: str, version: int
+) -> None:
+    """Upstream's flag and ours are one list, each repeatable."""
+    install(
+        neighbours,
+        mode,
+        *LINKERD,
+        *("--subnets-to-ignore", f"{NEAR[4]}/32"),
+        *("--subnets-to-ignore", f"{NEAR[6]}/128"),
+        *("--inbound-subnets-to-ignore", f"{FAR[4]}/32,{FAR[6]}/128"),
+    )
+    expected = {"plain": "proxy", "near": "app", "far": "app"}
+    assert answers_by_source(neighbours, version) == expected
+
+
+def test_ignored_sources_reach_the_ports_that_r_lists(
+    neighbours: Lab, mode: str, version: int
+) -> None:
+    """-r redirects a listed port for all sources but the ignored ones."""
+    subnets = f"{NEAR[4]}/32,{NEAR[6]}/128"
+    install(neighbours, mode, *LINKERD, "-r", "8080", "--subnets-to-ignore", subnets)
+    expected = {"plain": "proxy", "near": "app", "far": "proxy"}
+    assert answers_by_source(neighbours, version) == expected
+
+
+def test_destinations_ignored_for_outbound_do_not_concern_inbound(
+    neighbours: Lab, mode: str, version: int
+) -> None:
+    """A client inside an ignored destination network still gets the proxy."""
+    everywhere = ("--outbound-subnets-to-ignore", "0.0.0.0/0,::/0")
+    install(neighbours, mode, *LINKERD, *everywhere)
+    assert set(answers_by_source(neighbours, version).values()) == {"proxy"}
+
+
+# === families ===
+
+
+def test_without_ipv6_only_ipv4_is_redirected(lab: Lab, mode: str) -> None:
+    """--ipv6=false leaves IPv6 to the application."""
+    lab.proxy()
+    lab.app(8080)
+    install(lab, mode, *LINKERD, "--ipv6=false")
+    assert lab.inbound(8080, version=4) == proxy_for(4, 8080)
+    assert lab.inbound(8080, version=6) == app_at(8080)
+
+
+def test_original_address_is_the_one_connected_to(
+    lab: Lab, mode: str, version: int
+) -> None:
+    """A pod with two addresses: the proxy learns which one was meant."""
+    second = {4: "10.1.0.3", 6: "fd00:1::3"}[version]
+    lab.proxy()
+    lab.app(8080)
+    lab.pod.add_address("eth0", second, {4: 24, 6: 64}[version])
+    install(lab, mode, *LINKERD)
+    answer = lab.client.run(ask, second, 8080)
+    assert answer == Answer("proxy", 4143, (second, 8080))
