@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from proxyinit.demo.machine import residue
 from proxyinit.lab import Namespace
 
 PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
@@ -250,6 +251,23 @@ def test_a_reader_that_goes_away_leaves_nothing() -> None:
     assert left_by(process.pid) == []
 
 
+def test_what_is_left_is_named() -> None:
+    """The demo's own look at what it leaves sees namespaces and processes."""
+    assert residue() == []
+    left = Namespace("left")
+    try:
+        assert residue() == [f"network namespace {left.name}"]
+    finally:
+        left.close()
+    for_ever = [sys.executable, "-c", "import signal; signal.pause()"]
+    with subprocess.Popen(for_ever) as process:
+        try:
+            assert residue() == ["a process that was started"]
+        finally:
+            process.kill()
+    assert residue() == []
+
+
 # === what it refuses ===
 
 BROKEN = [
@@ -287,7 +305,7 @@ BROKEN = [
     pytest.param(
         'PROGRAM "$@" || exit; case "$1" in cleanup) '
         "iptables-legacy -t nat -N PROXY_INIT_OUTPUT;; esac",
-        ["IPv4: expected nothing of ours", "chain PROXY_INIT_OUTPUT"],
+        ["IPv4: expected nothing in legacy", "chain PROXY_INIT_OUTPUT"],
         id="cleanup leaves a chain",
     ),
     pytest.param(

@@ -1,7 +1,14 @@
 """The product shown at work, with every claim checked: ``python -m proxyinit.demo``.
 
-The tables of what has to happen (`expectations`) know nothing of running or
-showing; a chapter (`interception`) runs them on the stage (`stage`) and tells the
-reader through the narrator (`narrator`). What does not happen as the tables say
-ends the demo with exit code 1.
+The way through the package::
+
+    expectations   what has to happen: connections, rules, arguments
+    checks         what was found against that: pure, raises where they differ
+    stage          the laboratory, the program under proof, the narrator
+    interception   the chapters: act on the stage, check, tell the narrator
+    tables         how the chapters' tables look
+    play           every chapter in turn, then the machine as it was
+
+A chapter is a title, why it matters, and a function over the stage; `play.CHAPTERS`
+lists them all. What is not as expected ends the demo with exit code 1.
 """

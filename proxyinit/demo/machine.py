@@ -48,11 +48,7 @@ def firewall() -> dict[str, str]:
     """
     rules = {path: _text(path) for path in _LEGACY_TABLES}
     runner = SystemRunner()
-    commands = [
-        [program_name("legacy", version, "-save")]
-        for version, path in zip(ALL_VERSIONS, _LEGACY_TABLES, strict=True)
-        if rules[path]
-    ]
+    commands = [[program_name("legacy", version, "-save")] for version in ALL_VERSIONS]
     for name, *arguments in [*commands, ["nft", "--stateless", "list", "ruleset"]]:
         path = runner.find(name)
         if path:

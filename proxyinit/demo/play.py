@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 
 from pyroute2 import NetlinkError
 
 from proxyinit.demo import interception, machine
+from proxyinit.demo.checks import NotAsExpected
 from proxyinit.demo.interrupts import Interrupted, Interrupts
 from proxyinit.demo.narrator import Narrator, console
-from proxyinit.demo.stage import Chapter, NotAsExpected, Stage
+from proxyinit.demo.stage import Chapter, Stage
 from proxyinit.errors import ProxyInitError
 from proxyinit.lab import Lab
 
@@ -31,10 +30,6 @@ def play(mode: str, program: str, chapters: Sequence[Chapter] = CHAPTERS) -> int
         return 1
     except ProxyInitError as error:
         _complain(str(error), error.stderr, _leftovers())
-        return 1
-    except BrokenPipeError:
-        # Nobody reads any more; nor must the interpreter try to, at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return 0
 
@@ -69,10 +64,10 @@ def _lab() -> Lab:
     try:
         return Lab()
     except (OSError, NetlinkError) as error:
-        number, reason, *_ = error.args
+        reason = error.args[-1] if error.args else error
         raise machine.Unsuitable(
-            f"can't make network namespaces here: {reason} (error {number}); in a "
-            "container it takes --privileged"
+            f"can't make network namespaces here: {reason}; in a container it takes "
+            "--privileged"
         ) from error
 
 

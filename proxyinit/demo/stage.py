@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from proxyinit.backend import KINDS, program_name
+from proxyinit.demo.checks import NotAsExpected
 from proxyinit.demo.expectations import NOBODY, Case, Endpoint, Seen
 from proxyinit.demo.interrupts import Interrupts
 from proxyinit.demo.narrator import Narrator
-from proxyinit.errors import CommandFailed, ProxyInitError
+from proxyinit.errors import CommandFailed
 from proxyinit.iptables_save import parse
 from proxyinit.lab import PROXY_UID, Answer, Lab, ask
 from proxyinit.rules import Ruleset
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
 
 APP_UID = 1000
 _PROGRAM_LIMIT_S = 30
-
-
-class NotAsExpected(ProxyInitError):
-    """Something that the demo shows did not happen as it should."""
 
 
 @dataclass(frozen=True, kw_only=True)
