@@ -31,13 +31,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
-@pytest.fixture(params=["legacy", "nft"])
+@pytest.fixture(scope="module", params=["legacy", "nft"])
 def mode(request: pytest.FixtureRequest) -> str:
     """The backend that a test installs with."""
     return str(request.param)
 
 
-@pytest.fixture(params=[4, 6], ids=["ipv4", "ipv6"])
+@pytest.fixture(scope="module", params=[4, 6], ids=["ipv4", "ipv6"])
 def version(request: pytest.FixtureRequest) -> int:
     """The IP version that a test connects with."""
     return int(request.param)
