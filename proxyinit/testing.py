@@ -194,7 +194,7 @@ class FakeKernel(Host):
             return Output(f"{name} {_V} ({title})\n", "")
         if action == "restore" and self.interference:
             self.interference.pop(0)(self)
-        self._fail(argv, f"{family}-{kind}-{action}")
+        self._fail(call, f"{family}-{kind}-{action}")
         if action == "save":
             return self._save(kind, version, name, list(argv[1:]))
         if "--noflush" not in argv:
@@ -214,12 +214,14 @@ class FakeKernel(Host):
             raise errors[0]
         return outputs
 
-    def _fail(self, argv: Sequence[str], program: str) -> None:
+    def _fail(self, call: Call, program: str) -> None:
         if program.startswith("ip6") and not self.ipv6:
             self.impose("no IPv6")
         for fault in self.faults:
             if fault.hits(program):
-                raise CommandFailed(argv, fault.status, fault.stderr)
+                raise CommandFailed(
+                    call.argv, fault.status, fault.stderr, stdin=call.stdin
+                )
 
     def _save(
         self, kind: Kind, version: Version, name: str, options: list[str]
@@ -251,7 +253,9 @@ class FakeKernel(Host):
             changed.feed(call.stdin)
         except Refused as refusal:
             status, said = refusal.said[kind]
-            raise CommandFailed(call.argv, status, f"{name}: {said}\n") from refusal
+            stderr = f"{name}: {said}\n"
+            failed = CommandFailed(call.argv, status, stderr, stdin=call.stdin)
+            raise failed from refusal
         self.tables[kind, version] = changed
         return Output("", "")
 
@@ -276,9 +280,9 @@ class FakeKernel(Host):
         """What `held` says."""
         return self.held
 
-    def has_file_capabilities(self, path: str) -> bool:
-        """Whether the path is among `capable`."""
-        return path in self.capable
+    def file_capabilities(self, path: str) -> int:
+        """NET_ADMIN and NET_RAW for paths among `capable`, nothing for others."""
+        return 0x3000 if path in self.capable else 0
 
     def lock_file(self) -> str:
         """The default path."""
