@@ -11,6 +11,8 @@ from proxyinit.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from proxyinit.privileges import LockHolder, Privileges
 
 UNSUPPORTED = "unsupported"
@@ -43,6 +45,10 @@ _MATCH_MODULES = (
 _GRANT = "grant NET_ADMIN and NET_RAW"
 
 _TABLE: tuple[tuple[tuple[str, ...], Diagnosis], ...] = (
+    (
+        ("can't start: Operation not permitted",),
+        Diagnosis(NOT_PERMITTED, "not permitted", _GRANT),
+    ),
     (
         ("can't start:",),
         Diagnosis(
@@ -184,27 +190,31 @@ def describe_lock(diagnosis: Diagnosis, path: str, holders: list[LockHolder]) ->
 
 
 def missing_link(
-    privileges: Privileges, program: str, *, program_capable: bool, legacy: bool
+    privileges: Privileges, program: str, *, carried: int, legacy: bool
 ) -> Diagnosis:
     """Which link between the container's grant and the kernel is missing.
 
     Under no-new-privileges a program has a capability only if the one that
     started it had it and its own file carries it (contract, interception 3.18).
+    A file that carries more than the bounding set allows can't be started at all.
+    `carried` is the mask of the program's file.
     """
-    needed = {"NET_ADMIN": CAP_NET_ADMIN}
-    if legacy:  # iptables-legacy opens a raw socket; nf_tables needs none
-        needed["NET_RAW"] = CAP_NET_RAW
-    verb = "are" if len(needed) > 1 else "is"
-    unbound = [n for n, bit in needed.items() if not privileges.bounding >> bit & 1]
-    if unbound:
+    known = {"NET_ADMIN": CAP_NET_ADMIN, "NET_RAW": CAP_NET_RAW}
+    # iptables-legacy opens a raw socket; nf_tables needs none.
+    needed = [name for name in known if legacy or name == "NET_ADMIN"]
+
+    def lacking(mask: int, names: Iterable[str] = needed) -> list[str]:
+        return [name for name in names if not mask >> known[name] & 1]
+
+    wanted = [n for n in known if n in needed or carried >> known[n] & 1]
+    if unbound := lacking(privileges.bounding, wanted):
         return Diagnosis(
             NOT_PERMITTED,
             f"this process may never have {' and '.join(unbound)} "
             f"(CapBnd {privileges.bounding:016x})",
             f"add {', '.join(unbound)} to securityContext.capabilities.add",
         )
-    absent = [n for n, bit in needed.items() if not privileges.effective >> bit & 1]
-    if absent:
+    if absent := lacking(privileges.effective):
         return Diagnosis(
             NOT_PERMITTED,
             f"{' and '.join(absent)}: granted to the container, not held by this "
@@ -214,18 +224,18 @@ def missing_link(
             "run as root, or set them on the interpreter that runs proxy-init: "
             "setcap cap_net_admin,cap_net_raw+eip PYTHON",
         )
-    if privileges.uid != 0 and not program_capable:
+    if privileges.uid != 0 and (not_passed := lacking(carried)):
         return Diagnosis(
             NOT_PERMITTED,
-            f"proxy-init holds {' and '.join(needed)} but can't pass them on: "
-            f"{program} carries no file capabilities "
+            f"proxy-init holds {' and '.join(needed)} but can't pass them on: the file "
+            f"{program} does not carry {' and '.join(not_passed)} "
             f"(uid {privileges.uid}, NoNewPrivs {int(privileges.no_new_privs)})",
             f"setcap cap_net_admin,cap_net_raw+eip {program}, or run as root",
         )
     return Diagnosis(
         NOT_PERMITTED,
-        f"the kernel says no although {' and '.join(needed)} {verb} held: another user "
-        "namespace owns the network namespace, or a seccomp or security profile "
-        "forbids it",
+        f"the kernel says no although this process holds {' and '.join(needed)}: "
+        "another user namespace owns the network namespace, or a seccomp or security "
+        "profile forbids it",
         "run in the pod's user namespace, or look for the denial in the audit log",
     )

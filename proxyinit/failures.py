@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 from proxyinit.diagnose import (
@@ -68,8 +69,8 @@ def diagnose_failure(session: Session, error: CommandFailed) -> Diagnosis:
         program = error.argv[0]
         return missing_link(
             host.privileges(),
-            program,
-            program_capable=host.has_file_capabilities(program),
+            os.path.realpath(program),  # setcap takes no symlinks
+            carried=host.file_capabilities(program),
             legacy="legacy" in error.stderr or "legacy" in program,
         )
     return diagnosis

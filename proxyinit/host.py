@@ -78,12 +78,13 @@ class Host:
             no_new_privs=facts.get("NoNewPrivs", "0") == "1",
         )
 
-    def has_file_capabilities(self, path: str) -> bool:
-        """Whether a program file carries capabilities of its own."""
+    def file_capabilities(self, path: str) -> int:
+        """The permitted capabilities that a program file carries, as a bit mask."""
         try:
-            return bool(os.getxattr(path, "security.capability"))
-        except OSError:
-            return False
+            data = os.getxattr(path, "security.capability")
+            return int(struct.unpack_from("<I", data, 4)[0])  # vfs_cap_data
+        except (OSError, struct.error):
+            return 0
 
     def lock_file(self) -> str:
         """The xtables lock, which iptables-legacy takes (iptables >= 1.8.6)."""
@@ -107,6 +108,9 @@ class Host:
                 if time.monotonic() >= deadline:
                     raise self._busy(wait_s)
                 time.sleep(0.02)
+            # A program that outlives a killed proxy-init keeps the lock: its
+            # transaction must not come on top of a later run's.
+            os.set_inheritable(fd, True)  # noqa: FBT003
         except OSError:
             return  # a sandbox kernel without locks on namespaces: go on without
 

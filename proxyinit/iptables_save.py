@@ -55,8 +55,10 @@ class _Quoted(str):
 
 def quote(text: str) -> str:
     """Text in the quoting of iptables-save (libxtables, xtables_save_string)."""
-    if text and _BARE.issuperset(text):
-        return text
+    return text if text and _BARE.issuperset(text) else _in_quotes(text)
+
+
+def _in_quotes(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("'", "\\'")
     return f'"{escaped}"'
 
@@ -64,7 +66,7 @@ def quote(text: str) -> str:
 def _word(text: str) -> str:
     """An option or its value: bare wherever the reader gets the same word back."""
     if isinstance(text, _Quoted) or not text or not _BLANK_OR_QUOTE.isdisjoint(text):
-        return quote(text)
+        return _in_quotes(text)
     return text
 
 
@@ -314,10 +316,10 @@ def _parse_chain(line: str) -> tuple[str, str | None]:
 
 
 def _parse_append(line: str) -> tuple[str, Rule]:
-    _, _, chain_and_rule = line.partition("-A ") if line[:1] == "-" else ("", "", "")
-    chain, _, text = chain_and_rule.partition(" ")
-    if text in _RENDERED:
-        return chain, _RENDERED[text]
+    if line.startswith("-A "):
+        chain, _, text = line[3:].partition(" ")
+        if text and text in _RENDERED:
+            return chain, _RENDERED[text]
     words = split_words(line)
     if words and words[0].startswith("["):  # counters, of iptables-save -c
         words = words[1:]
@@ -334,5 +336,6 @@ def render(table: Ruleset) -> str:
     lines = ["*nat"]
     lines += [f":{chain.name} {chain.policy or '-'} [0:0]" for chain in table.chains]
     for chain in table.chains:
-        lines += [f"-A {chain.name} {render_rule(rule)}" for rule in chain.rules]
+        for rule in chain.rules:
+            lines.append(f"-A {chain.name} {render_rule(rule)}".rstrip(" "))
     return "\n".join([*lines, "COMMIT", ""])

@@ -9,11 +9,11 @@ every rule anywhere that leads to them; everything else is left as it is.
 from __future__ import annotations
 
 from proxyinit.iptables_save import render_rule
-from proxyinit.rules import OUR_CHAINS, Chain, Ruleset
+from proxyinit.rules import OUR_CHAINS, Chain, Extension, Ruleset
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from proxyinit.rules import Rule
 
@@ -25,11 +25,17 @@ def is_jump(rule: Rule) -> bool:
 
 def jumps(table: Ruleset) -> Iterator[tuple[str, Rule]]:
     """Every rule outside our chains that leads to them, with its chain's name."""
+    for chain, _, rule in _numbered_jumps(table):
+        yield chain, rule
+
+
+def _numbered_jumps(table: Ruleset) -> Iterator[tuple[str, int, Rule]]:
+    """(chain, number from 1, rule) of every jump to our chains, in order."""
     for chain in table.chains:
         if chain.name not in OUR_CHAINS:
-            for rule in chain.rules:
+            for number, rule in enumerate(chain.rules, start=1):
                 if is_jump(rule):
-                    yield chain.name, rule
+                    yield chain.name, number, rule
 
 
 def ours(table: Ruleset) -> Ruleset:
@@ -97,16 +103,15 @@ def install_script(wanted: Ruleset, live: Ruleset) -> str:
     """
     if not differences(wanted, live):
         return ""
-    wanted_jumps = list(jumps(wanted))
-    missing = list(wanted_jumps)
+    missing = list(jumps(wanted))
     deleted = []
-    for jump in reversed(list(jumps(live))):
+    for chain, number, rule in reversed(list(_numbered_jumps(live))):
         # -D takes the first of equal rules, so of doubles the last one stays.
-        if jump in missing:
-            missing.remove(jump)
+        if (chain, rule) in missing:
+            missing.remove((chain, rule))
         else:
-            deleted.append(jump)
-    lines = [f"-D {name} {render_rule(rule)}" for name, rule in reversed(deleted)]
+            deleted.append((chain, number, rule))
+    lines = _deletions(deleted)
     lines += [f":{name} - [0:0]" for name in OUR_CHAINS]
     for name in OUR_CHAINS:
         lines += [f"-A {name} {render_rule(rule)}" for rule in wanted.rules(name)]
@@ -125,7 +130,7 @@ def restore_script(before: Ruleset, live: Ruleset) -> str:
     Jumps return to their places, as far as others left theirs alone, and chains
     that were not there go.
     """
-    lines = [f"-D {name} {render_rule(rule)}" for name, rule in jumps(live)]
+    lines = _deletions(reversed(list(_numbered_jumps(live))))
     kept = [name for name in OUR_CHAINS if before.chain(name)]
     gone = [name for name in OUR_CHAINS if live.chain(name) and name not in kept]
     lines += [f":{name} - [0:0]" for name in kept]
@@ -133,14 +138,39 @@ def restore_script(before: Ruleset, live: Ruleset) -> str:
     lines += [f"-X {name}" for name in gone]
     for name in kept:
         lines += [f"-A {name} {render_rule(rule)}" for rule in before.rules(name)]
-    for chain in before.chains:
-        if chain.name not in OUR_CHAINS:
-            lines += [
-                f"-I {chain.name} {number} {render_rule(rule)}"
-                for number, rule in enumerate(chain.rules, start=1)
-                if is_jump(rule)
-            ]
+    lines += [
+        f"-I {chain} {number} {_on_one_line(rule)}"
+        for chain, number, rule in _numbered_jumps(before)
+    ]
     return _script(lines)
+
+
+_NEVER_EQUAL = ("recent", "connlimit")
+"""Matches whose kernel part compares unequal to its own text: -D can't find them."""
+
+
+def _deletions(jumps: Iterable[tuple[str, int, Rule]]) -> list[str]:
+    """Lines that delete rules, given last ones first.
+
+    By text, which no other writer can turn into the deletion of something else;
+    by number what has no text to be found by.
+    """
+    by_number, by_text = [], []
+    for chain, number, rule in jumps:
+        text = render_rule(rule)
+        odd = any(
+            isinstance(m, Extension) and m.name in _NEVER_EQUAL for m in rule.matches
+        )
+        if odd or "\n" in text:
+            by_number.append(f"-D {chain} {number}")
+        else:
+            by_text.append(f"-D {chain} {text}")
+    return by_number + by_text[::-1]
+
+
+def _on_one_line(rule: Rule) -> str:
+    """The rule for a script, where a line break in a comment would end the line."""
+    return render_rule(rule).replace("\n", " ")
 
 
 def _script(lines: list[str]) -> str:
@@ -148,7 +178,7 @@ def _script(lines: list[str]) -> str:
 
 
 def result(wanted: Ruleset, live: Ruleset) -> Ruleset:
-    """The builtin chains as `install_script` leaves them: kept jumps in their place.
+    """The table as `install_script` leaves it: kept jumps in place, stray ones gone.
 
     What reachability is judged on before anything is written.
     """
@@ -163,5 +193,8 @@ def result(wanted: Ruleset, live: Ruleset) -> Ruleset:
         kept = [r for n, r in enumerate(rules) if not is_jump(r) or n == keep]
         chains.append(Chain(chain.name, tuple(kept if keep >= 0 else [*kept, jump])))
     named = {chain.name for chain in chains}
-    others = (chain for chain in live.chains if chain.name not in named)
-    return Ruleset(live.version, (*chains, *others))
+    for chain in live.chains:
+        if chain.name not in named:
+            foreign = tuple(rule for rule in chain.rules if not is_jump(rule))
+            chains.append(Chain(chain.name, foreign, chain.policy))
+    return Ruleset(live.version, tuple(chains))

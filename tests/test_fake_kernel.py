@@ -168,7 +168,7 @@ def test_what_is_asked_of_the_host() -> None:
     assert kernel.nft_has_nat(6) is None
     assert kernel.lock_holders() == [LockHolder(7, "kube-proxy")]
     assert kernel.lock_file() == "/run/xtables.lock"
-    assert kernel.has_file_capabilities(SAVE)
+    assert kernel.file_capabilities(SAVE) == 0x3000
     assert kernel.privileges().effective == 0x3000
     assert kernel.has_ipv6()
     kernel.set_close_wait(3600)
