@@ -3,7 +3,8 @@
 `CA` certifies anything, also what has expired or names somebody else. `Signer`
 makes service-account tokens with a real key; `KubernetesApi` serves HTTPS, reviews
 such tokens by verifying them, and can be slow, broken or gone. `project` fills a
-folder as the kubelet fills a mounted Secret.
+folder as the kubelet fills a mounted Secret. `identity.testing.service` runs the
+real certifying service with all of these.
 """
 
 from identity.testing.authority import CA, Leaf, csr_der, new_key, whole_second

@@ -1,0 +1,109 @@
+"""The gRPC side of the service: bytes in, a certificate or a status out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+
+import grpc
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from identity._proto import SERVICE
+from identity._proto.identity_pb2 import CertifyRequest, CertifyResponse
+from identity.issuer import errors
+from identity.issuer.metrics import Metrics
+from identity.issuer.policy import Request
+from identity.issuer.service import Certified
+
+MAX_REQUEST_BYTES = 256 * 1024
+"""A request has some 2 KiB; what is far beyond is not read into memory."""
+
+STATUS = {
+    errors.NotReady: grpc.StatusCode.UNAVAILABLE,
+    errors.Malformed: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.NotEntitled: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.IssuerInvalid: grpc.StatusCode.UNKNOWN,
+    errors.ReviewFailed: grpc.StatusCode.INTERNAL,
+    errors.SigningFailed: grpc.StatusCode.INTERNAL,
+    errors.Overloaded: grpc.StatusCode.UNAVAILABLE,
+}
+"""Which status each refusal is; the numbers are upstream's."""
+
+Certify = Callable[[Request], Awaitable[Certified]]
+Context = grpc.aio.ServicerContext[bytes, bytes]
+
+
+class Handler:
+    """Answers `Certify` calls."""
+
+    def __init__(self, certify: Certify, metrics: Metrics) -> None:
+        self._certify = certify
+        self._metrics = metrics
+
+    async def call(self, wire: bytes, context: Context) -> bytes:
+        """One call, from the bytes of its message to those of the answer."""
+        begun = time.perf_counter()
+        self._metrics.call_started()
+        code = grpc.StatusCode.CANCELLED  # unless it ends otherwise
+        try:
+            answer = encode(await self._certify(decode(wire)))
+            code = grpc.StatusCode.OK
+        except errors.Refusal as refusal:
+            code = STATUS[type(refusal)]
+            await context.abort(code, str(refusal))
+        except DecodeError:
+            code = grpc.StatusCode.INTERNAL
+            await context.abort(code, "the message is no CertifyRequest")
+        finally:
+            self._metrics.call_ended(code, time.perf_counter() - begun)
+        return answer
+
+
+def decode(wire: bytes) -> Request:
+    """The request in a message. Raises DecodeError."""
+    message = CertifyRequest.FromString(wire)
+    return Request(message.identity, message.token, message.certificate_signing_request)
+
+
+def encode(certified: Certified) -> bytes:
+    """The message that carries a certificate."""
+    message = CertifyResponse(
+        leaf_certificate=certified.leaf_der,
+        intermediate_certificates=certified.chain_der,
+    )
+    message.valid_until.seconds = int(certified.not_after.timestamp())
+    return message.SerializeToString()
+
+
+class GrpcServer:
+    """The plaintext gRPC server with its health service."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
+                ("grpc.so_reuseport", 1),
+            ]
+        )
+        method: grpc.RpcMethodHandler[bytes, bytes] = (
+            grpc.unary_unary_rpc_method_handler(handler.call)
+        )
+        generic = grpc.method_handlers_generic_handler(SERVICE, {"Certify": method})
+        self._server.add_generic_rpc_handlers((generic,))
+        self._health = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+
+    async def start(self, target: str) -> int:
+        """Listen on ``host:port`` or ``unix:path``, and serve; the port."""
+        port = self._server.add_insecure_port(target)
+        await self._server.start()
+        serving = health_pb2.HealthCheckResponse.SERVING
+        for service in ("", SERVICE):
+            await self._health.set(service, serving)
+        return port
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no more calls, and wait until those under way have ended."""
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(grace_s)
