@@ -225,10 +225,11 @@ def missing_link(
             "setcap cap_net_admin,cap_net_raw+eip PYTHON",
         )
     if privileges.uid != 0 and (not_passed := lacking(carried)):
+        carries = f"does not carry {' and '.join(not_passed)}"
         return Diagnosis(
             NOT_PERMITTED,
-            f"proxy-init holds {' and '.join(needed)} but can't pass them on: the file "
-            f"{program} does not carry {' and '.join(not_passed)} "
+            f"proxy-init holds {' and '.join(needed)} but can't pass them on: "
+            f"{program} {carries if carried else 'carries no file capabilities'} "
             f"(uid {privileges.uid}, NoNewPrivs {int(privileges.no_new_privs)})",
             f"setcap cap_net_admin,cap_net_raw+eip {program}, or run as root",
         )
