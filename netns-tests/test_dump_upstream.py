@@ -1,0 +1,435 @@
+"""Our rules are upstream's, character by character, to everyone who looks at them.
+
+The reference is what Linkerd's own init container logged, and a second namespace
+where upstream's commands run one at a time.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from proxyinit.lab import Namespace
+
+PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
+
+LINKERD = (
+    *("--incoming-proxy-port", "4143", "--outgoing-proxy-port", "4140"),
+    *("--proxy-uid", "2102"),
+    *("--inbound-ports-to-ignore", "4190,4191,4567,4568"),
+    *("--outbound-ports-to-ignore", "4567,4568"),
+)
+"""What the chart gave to linkerd-init; the chart added --ipv6=false."""
+
+LOGGED = """\
+*nat
+:PREROUTING ACCEPT [0:0]
+:INPUT ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:POSTROUTING ACCEPT [0:0]
+:PROXY_INIT_OUTPUT - [0:0]
+:PROXY_INIT_REDIRECT - [0:0]
+-A PREROUTING -m comment --comment "proxy-init/install-proxy-init-prerouting" \
+-j PROXY_INIT_REDIRECT
+-A OUTPUT -m comment --comment "proxy-init/install-proxy-init-output" \
+-j PROXY_INIT_OUTPUT
+-A PROXY_INIT_OUTPUT -m owner --uid-owner 2102 \
+-m comment --comment "proxy-init/ignore-proxy-user-id" -j RETURN
+-A PROXY_INIT_OUTPUT -o lo \
+-m comment --comment "proxy-init/ignore-loopback" -j RETURN
+-A PROXY_INIT_OUTPUT -p tcp -m multiport --dports 4567,4568 \
+-m comment --comment "proxy-init/ignore-port-4567,4568" -j RETURN
+-A PROXY_INIT_OUTPUT -p tcp \
+-m comment --comment "proxy-init/redirect-all-outgoing-to-proxy-port" \
+-j REDIRECT --to-ports 4140
+-A PROXY_INIT_REDIRECT -p tcp -m multiport --dports 4190,4191,4567,4568 \
+-m comment --comment "proxy-init/ignore-port-4190,4191,4567,4568" -j RETURN
+-A PROXY_INIT_REDIRECT -p tcp \
+-m comment --comment "proxy-init/redirect-all-incoming-to-proxy-port" \
+-j REDIRECT --to-ports 4143
+COMMIT
+"""
+"""What iptables-legacy-save then printed in a pod of Linkerd's."""
+
+LISTED = """\
+Chain PREROUTING (policy ACCEPT)
+PROXY_INIT_REDIRECT all -- anywhere anywhere \
+/* proxy-init/install-proxy-init-prerouting */
+Chain INPUT (policy ACCEPT)
+Chain OUTPUT (policy ACCEPT)
+PROXY_INIT_OUTPUT all -- anywhere anywhere /* proxy-init/install-proxy-init-output */
+Chain POSTROUTING (policy ACCEPT)
+Chain PROXY_INIT_OUTPUT (1 references)
+RETURN all -- anywhere anywhere owner UID match 2102 \
+/* proxy-init/ignore-proxy-user-id */
+RETURN all -- anywhere anywhere /* proxy-init/ignore-loopback */
+RETURN tcp -- anywhere anywhere multiport dports 4567,4568 \
+/* proxy-init/ignore-port-4567,4568 */
+REDIRECT tcp -- anywhere anywhere \
+/* proxy-init/redirect-all-outgoing-to-proxy-port */ redir ports 4140
+Chain PROXY_INIT_REDIRECT (1 references)
+RETURN tcp -- anywhere anywhere multiport dports sieve,4191,4567,4568 \
+/* proxy-init/ignore-port-4190,4191,4567,4568 */
+REDIRECT tcp -- anywhere anywhere \
+/* proxy-init/redirect-all-incoming-to-proxy-port */ redir ports 4143
+"""
+"""What ``iptables-legacy -t nat -L`` showed on its node, blanks aside."""
+
+
+def install(namespace: Namespace, *arguments: str) -> None:
+    """Run proxy-init to success."""
+    done = namespace.exec([PROGRAM, *arguments])
+    assert done.returncode == 0, done.stderr
+
+
+def printed(namespace: Namespace, *argv: str) -> str:
+    """What a program prints, without comments and with counters at zero."""
+    done = namespace.exec(argv)
+    assert done.returncode == 0, done.stderr
+    return re.sub(r"\[\d+:\d+\]", "[0:0]", re.sub(r"(?m)^#.*\n", "", done.stdout))
+
+
+def rules_of(dump: str) -> list[str]:
+    """The rules of a dump."""
+    return re.findall(r"(?m)^-A .*$", dump)
+
+
+@pytest.fixture
+def second() -> Iterator[Namespace]:
+    """One more empty namespace, for upstream's rules."""
+    made = Namespace("upstream")
+    yield made
+    made.close()
+
+
+# === the dump that Linkerd logged ===
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param((*LINKERD, "--ipv6=false"), id="IPv4 alone, as logged"),
+        pytest.param(LINKERD, id="with IPv6"),
+        pytest.param(("--simulate=false", "-w", *LINKERD), id="with other flags"),
+    ],
+)
+def test_legacy_dump_is_the_logged_one(
+    namespace: Namespace, arguments: Sequence[str]
+) -> None:
+    """The whole dump, chains and their order included."""
+    install(namespace, *arguments)
+    assert printed(namespace, "iptables-legacy-save", "-t", "nat") == LOGGED
+
+
+def test_every_dump_has_the_logged_rules(
+    namespace: Namespace, mode: str, version: int
+) -> None:
+    """Through either frontend and in either family, rule for rule in order."""
+    install(namespace, *LINKERD, "--iptables-mode", mode)
+    program = f"ip{'' if version == 4 else '6'}tables-{mode}"
+    dump = printed(namespace, f"{program}-save", "-t", "nat")
+    assert rules_of(dump) == rules_of(LOGGED)
+    listing = printed(namespace, program, "-t", "nat", "-S")
+    assert rules_of(listing) == rules_of(LOGGED)
+
+
+@pytest.mark.parametrize("chain", ["PROXY_INIT_REDIRECT", "PROXY_INIT_OUTPUT"])
+def test_chains_are_listed_by_their_names(
+    namespace: Namespace, mode: str, version: int, chain: str
+) -> None:
+    """``-S CHAIN`` and ``-L CHAIN``, as people and dashboards use them."""
+    install(namespace, *LINKERD, "--iptables-mode", mode)
+    program = f"ip{'' if version == 4 else '6'}tables-{mode}"
+    specification = printed(namespace, program, "-t", "nat", "-S", chain)
+    expected = [f"-N {chain}"]
+    expected += [r for r in rules_of(LOGGED) if r.startswith(f"-A {chain} ")]
+    assert specification.splitlines() == expected
+    listing = printed(namespace, program, "-t", "nat", "-L", chain, "-n")
+    assert listing.startswith(f"Chain {chain} (1 references)\n")
+    assert len(listing.splitlines()) == len(expected) + 1  # the line of titles
+
+
+def test_listing_is_what_the_node_showed(namespace: Namespace) -> None:
+    """``iptables-legacy -t nat -L``, as a reader of Linkerd's documents knows it."""
+    install(namespace, *LINKERD)
+    lines = printed(namespace, "iptables-legacy", "-t", "nat", "-L").splitlines()
+    shown = [" ".join(line.split()) for line in lines]
+    assert [s for s in shown if s and s[:6] != "target"] == LISTED.splitlines()
+
+
+# === upstream's commands, one at a time ===
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upstream:
+    """A configuration as upstream's commands spell it, multiports already packed."""
+
+    arguments: tuple[str, ...]
+    ignored_in: tuple[str, ...] = ()
+    ignored_out: tuple[str, ...] = ()
+    redirected: tuple[int, ...] = ()
+    sources: dict[int, tuple[str, ...]] | None = None
+    uid: int | None = 2102
+    gid: int | None = None
+    inbound: int = 4143
+    outbound: int = 4140
+
+    def commands(self, version: int) -> Iterator[str]:
+        """What follows ``iptables -t nat``, in upstream's order and spelling."""
+        chain = "PROXY_INIT_REDIRECT"
+        yield f"-N {chain}"
+        yield from self._ignored(chain, self.ignored_in)
+        for net in (self.sources or {}).get(version, ()):
+            yield f"-A {chain} -p all -j RETURN -s {net}{why(f'ignore-subnet-{net}')}"
+        to_proxy = f"-j REDIRECT --to-port {self.inbound}"
+        for port in self.redirected:
+            reason = why(f"redirect-port-{port}-to-proxy-port")
+            yield f"-A {chain} -p tcp --destination-port {port} {to_proxy}{reason}"
+        if not self.redirected:
+            reason = why("redirect-all-incoming-to-proxy-port")
+            yield f"-A {chain} -p tcp {to_proxy}{reason}"
+        yield f"-A PREROUTING -j {chain}{why('install-proxy-init-prerouting')}"
+
+        chain = "PROXY_INIT_OUTPUT"
+        yield f"-N {chain}"
+        owner = f"-A {chain} -m owner"
+        if self.uid is not None:
+            reason = why("ignore-proxy-user-id")
+            yield f"{owner} --uid-owner {self.uid} -j RETURN{reason}"
+        if self.gid is not None:
+            reason = why("ignore-proxy-group-id")
+            yield f"{owner} --gid-owner {self.gid} -j RETURN{reason}"
+        yield f"-A {chain} -o lo -j RETURN{why('ignore-loopback')}"
+        yield from self._ignored(chain, self.ignored_out)
+        to_proxy = f"-j REDIRECT --to-port {self.outbound}"
+        reason = why("redirect-all-outgoing-to-proxy-port")
+        yield f"-A {chain} -p tcp {to_proxy}{reason}"
+        yield f"-A OUTPUT -j {chain}{why('install-proxy-init-output')}"
+
+    @staticmethod
+    def _ignored(chain: str, groups: Sequence[str]) -> Iterator[str]:
+        for group in groups:
+            ports = f"--match multiport --dports {group}"
+            reason = why(f"ignore-port-{group}")
+            yield f"-A {chain} -p tcp {ports} -j RETURN{reason}"
+
+
+def why(reason: str) -> str:
+    return f" -m comment --comment proxy-init/{reason}"
+
+
+PORTS = ("-p", "4143", "-o", "4140")
+
+
+def numbers(first: int, last: int) -> str:
+    return ",".join(map(str, range(first, last + 1)))
+
+
+CONFIGURATIONS = [
+    pytest.param(
+        Upstream(
+            arguments=LINKERD,
+            ignored_in=("4190,4191,4567,4568",),
+            ignored_out=("4567,4568",),
+        ),
+        id="Linkerd's chart",
+    ),
+    pytest.param(Upstream(arguments=PORTS, uid=None), id="only the proxy's ports"),
+    pytest.param(
+        Upstream(
+            arguments=("-p", "8080", "-o", "1", "-u", "1"),
+            inbound=8080,
+            outbound=1,
+            uid=1,
+        ),
+        id="other ports of the proxy",
+    ),
+    pytest.param(
+        Upstream(arguments=(*PORTS, "-u", "2102", "-g", "2103"), gid=2103),
+        id="user and group",
+    ),
+    pytest.param(
+        Upstream(
+            arguments=(*PORTS, "-g", "4294967294"),
+            uid=None,
+            gid=4294967294,
+        ),
+        id="the highest group there is, and no user",
+    ),
+    pytest.param(
+        Upstream(
+            arguments=(
+                *(*PORTS, "-u", "2102"),
+                *("--inbound-ports-to-ignore", "25, 4567-4568,80-80,1-65535"),
+                *("--outbound-ports-to-ignore", "443,3306-3309"),
+            ),
+            ignored_in=("25,4567:4568,80,1:65535",),
+            ignored_out=("443,3306:3309",),
+        ),
+        id="ranges",
+    ),
+    pytest.param(
+        Upstream(
+            arguments=(
+                *(*PORTS, "-u", "2102"),
+                *("--inbound-ports-to-ignore", numbers(6001, 6015)),
+                *("--outbound-ports-to-ignore", numbers(6001, 6016)),
+            ),
+            ignored_in=(numbers(6001, 6015),),
+            ignored_out=(numbers(6001, 6015), "6016"),
+        ),
+        id="one multiport full, and one port more",
+    ),
+    pytest.param(
+        Upstream(
+            arguments=(
+                *(*PORTS, "-u", "2102"),
+                *("--inbound-ports-to-ignore", f"{numbers(6001, 6014)},7000-7001,7010"),
+                *("--outbound-ports-to-ignore", "1-2,3-4,5-6,7-8,9-10,11-12,13-14"),
+                *("--outbound-ports-to-ignore", "15-16,17"),
+            ),
+            ignored_in=(numbers(6001, 6014), "7000:7001,7010"),
+            ignored_out=("1:2,3:4,5:6,7:8,9:10,11:12,13:14", "15:16,17"),
+        ),
+        id="ranges that do not fit into the last slot",
+    ),
+    pytest.param(
+        Upstream(
+            arguments=(
+                *(*PORTS, "-u", "2102"),
+                *("--inbound-ports-to-ignore", "4190,25,4190"),
+            ),
+            ignored_in=("4190,25,4190",),
+        ),
+        id="neither sorted nor without doubles",
+    ),
+    pytest.param(
+        Upstream(
+            arguments=(*PORTS, "-u", "2102", "-r", "9099,80", "-r", "65535"),
+            redirected=(9099, 80, 65535),
+        ),
+        id="listed ports",
+    ),
+    pytest.param(
+        Upstream(
+            arguments=(
+                *(*PORTS, "-u", "2102", "-r", "9090"),
+                *("--inbound-ports-to-ignore", "9090"),
+                *("--subnets-to-ignore", "10.0.0.0/8, 192.0.2.1/32,198.51.100.128/25"),
+                *("--subnets-to-ignore", "fd00::/8,2001:db8::1/128"),
+            ),
+            ignored_in=("9090",),
+            redirected=(9090,),
+            sources={
+                4: ("10.0.0.0/8", "192.0.2.1/32", "198.51.100.128/25"),
+                6: ("fd00::/8", "2001:db8::1/128"),
+            },
+        ),
+        id="listed ports, ignored ports and sources",
+    ),
+    pytest.param(
+        Upstream(
+            arguments=(*PORTS, "-u", "2102", "--subnets-to-ignore", "0.0.0.0/0,::/0"),
+            sources={4: ("0.0.0.0/0",), 6: ("::/0",)},
+        ),
+        id="every source",
+    ),
+]
+
+
+CHAINS = ("PREROUTING", "OUTPUT", "PROXY_INIT_REDIRECT", "PROXY_INIT_OUTPUT")
+
+
+def shown(namespace: Namespace, mode: str) -> dict[str, str]:
+    """All that people can look at: dumps of all tables, and listings of nat.
+
+    nft lists chains in the order they were made in, which is of no consequence;
+    so it is asked for one after the other.
+    """
+    families = ("ip", "ip6")
+    looks = [
+        f"{family}tables-{mode}{suffix}"
+        for family in families
+        for suffix in ("-save", " -t nat -S", " -t nat -L -n -v", " -t nat -L")
+    ]
+    if mode == "nft":
+        looks += [f"nft list chain {f} nat {c}" for f in families for c in CHAINS]
+    return {look: printed(namespace, *look.split()) for look in looks}
+
+
+@pytest.mark.parametrize("configuration", CONFIGURATIONS)
+def test_side_by_side_with_upstreams_commands(
+    namespace: Namespace, second: Namespace, mode: str, configuration: Upstream
+) -> None:
+    """Every dump and listing of both namespaces is the same text."""
+    install(namespace, *configuration.arguments, "--iptables-mode", mode)
+    for version, family in ((4, "ip"), (6, "ip6")):
+        program = f"{family}tables-{mode} -t nat"
+        commands = configuration.commands(version)
+        script = "\n".join(f"{program} {command}" for command in commands)
+        done = second.exec(["sh", "-ec", script])
+        assert done.returncode == 0, done.stderr
+    assert shown(namespace, mode) == shown(second, mode)
+
+
+def test_rules_that_upstream_left_are_taken_as_they_are(
+    namespace: Namespace, mode: str
+) -> None:
+    """After an upgrade from upstream nothing has to be written."""
+    configuration = CONFIGURATIONS[0].values[0]
+    assert isinstance(configuration, Upstream)
+    for version, family in ((4, "ip"), (6, "ip6")):
+        for command in configuration.commands(version):
+            argv = [f"{family}tables-{mode}", "-t", "nat", *command.split()]
+            done = namespace.exec(argv)
+            assert done.returncode == 0, done.stderr
+    before = shown(namespace, mode)
+    done = namespace.exec([PROGRAM, *configuration.arguments, "--iptables-mode", mode])
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("nothing written") == 2
+    assert "<<EOF" not in done.stderr
+    assert shown(namespace, mode) == before
+
+
+# === ours beyond upstream's ===
+
+BEYOND = """\
+-A PROXY_INIT_OUTPUT -m owner --uid-owner 2102 \
+-m comment --comment "proxy-init/ignore-proxy-user-id" -j RETURN
+-A PROXY_INIT_OUTPUT -m owner --uid-owner 0 \
+-m comment --comment "proxy-init/ignore-proxy-user-id" -j RETURN
+-A PROXY_INIT_OUTPUT -m owner --gid-owner 7 \
+-m comment --comment "proxy-init/ignore-proxy-group-id" -j RETURN
+-A PROXY_INIT_OUTPUT -m owner --gid-owner 0 \
+-m comment --comment "proxy-init/ignore-proxy-group-id" -j RETURN
+-A PROXY_INIT_OUTPUT -o lo \
+-m comment --comment "proxy-init/ignore-loopback" -j RETURN
+-A PROXY_INIT_OUTPUT -p tcp -m multiport --dports 25 \
+-m comment --comment "proxy-init/ignore-port-25" -j RETURN
+-A PROXY_INIT_OUTPUT -d {0} \
+-m comment --comment "proxy-init/ignore-subnet-{0}" -j RETURN
+-A PROXY_INIT_OUTPUT -p tcp \
+-m comment --comment "proxy-init/redirect-all-outgoing-to-proxy-port" \
+-j REDIRECT --to-ports 4140
+"""
+
+
+def test_rules_beyond_upstreams(namespace: Namespace, mode: str, version: int) -> None:
+    """Further users stand beside the first, destinations behind the ignored ports."""
+    install(
+        namespace,
+        *(*PORTS, "-u", "2102,0", "-g", "7", "-g", "0"),
+        *("--outbound-ports-to-ignore", "25"),
+        *("--outbound-subnets-to-ignore", "10.1.2.3/8, 2001:DB8:0::/32"),
+        *("--iptables-mode", mode),
+    )
+    program = f"ip{'' if version == 4 else '6'}tables-{mode}-save"
+    rules = rules_of(printed(namespace, program))
+    ours = [rule for rule in rules if rule.startswith("-A PROXY_INIT_OUTPUT ")]
+    subnet = {4: "10.0.0.0/8", 6: "2001:db8::/32"}[version]
+    assert ours == BEYOND.format(subnet).splitlines()
