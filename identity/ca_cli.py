@@ -1,0 +1,282 @@
+"""``proxy-identity ca``: a trust anchor, and an issuer below it, as files."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from identity import ca as authorities
+from identity.errors import IdentityError
+from identity.issuer.config import parse_duration
+from identity.store import Disk
+
+TEN_YEARS = "87600h"
+ONE_YEAR = "8760h"
+_PRIVATE = 0o600
+
+
+class UnusableParent(IdentityError):
+    """The files of the authority that is to sign can't be used."""
+
+
+class FilesInTheWay(IdentityError):
+    """Files that would be written exist, or can't be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Where a certificate and its key go."""
+
+    certificate: Path
+    key: Path
+
+
+class Lifetime(click.ParamType[dt.timedelta]):
+    """A positive duration such as 8760h."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dt.timedelta:
+        """Parse it as Go does; X.509 counts whole seconds."""
+        try:
+            found = parse_duration(str(value))
+        except ValueError:
+            found = dt.timedelta(0)
+        if found < dt.timedelta(seconds=1):
+            self.fail(f"expected a duration such as {ONE_YEAR}, got {value!r}", param)
+        del ctx
+        return found
+
+
+def _output(certificate: str, key: str) -> Callable[[Any], Any]:
+    """The options that both commands have."""
+    path = click.Path(path_type=Path, dir_okay=False)
+    options = [
+        click.option(
+            "--cert",
+            type=path,
+            default=certificate,
+            show_default=True,
+            help="Where the certificate goes.",
+        ),
+        click.option(
+            "--key",
+            type=path,
+            default=key,
+            show_default=True,
+            help="Where its private key goes.",
+        ),
+        click.option("--force", is_flag=True, help="Replace files that exist."),
+        click.option(
+            "--format",
+            "form",
+            type=click.Choice(["text", "json"]),
+            default="text",
+            show_default=True,
+            help="Form of the answer.",
+        ),
+    ]
+
+    def decorate(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+@click.group()
+def ca() -> None:
+    r"""Make a trust anchor and an issuer, as `step certificate create` does.
+
+    \b
+    Example:
+      proxy-identity ca root --cert ca.crt --key ca.key
+      proxy-identity ca issuer --ca ca.crt --ca-key ca.key \
+        --cert issuer.crt --key issuer.key
+    """
+
+
+@ca.command()
+@click.option(
+    "--name",
+    default="root.linkerd.cluster.local",
+    show_default=True,
+    help="Common name.",
+)
+@click.option(
+    "--lifetime",
+    type=Lifetime(),
+    default=TEN_YEARS,
+    show_default=True,
+    help="How long it is valid.",
+)
+@_output("ca.crt", "ca.key")
+def root(  # noqa: PLR0913  (options)
+    *, name: str, lifetime: dt.timedelta, cert: Path, key: Path, force: bool, form: str
+) -> None:
+    """Make a root: what all workloads of a mesh trust."""
+    private = _new_key()
+    validity, serial = _validity(lifetime), _serial()
+    made = authorities.create_root(_checked(name), private, validity, serial)
+    _deliver(made, Files(cert, key), force=force, form=form)
+
+
+@ca.command()
+@click.option(
+    "--name",
+    default="identity.linkerd.cluster.local",
+    show_default=True,
+    help="Common name; not the root's.",
+)
+@click.option(
+    "--lifetime",
+    type=Lifetime(),
+    default=ONE_YEAR,
+    show_default=True,
+    help="How long it is valid; never longer than the root.",
+)
+@click.option(
+    "--ca",
+    "parent_cert",
+    type=click.Path(path_type=Path),
+    default="ca.crt",
+    show_default=True,
+    help="Certificate of the root.",
+)
+@click.option(
+    "--ca-key",
+    "parent_key",
+    type=click.Path(path_type=Path),
+    default="ca.key",
+    show_default=True,
+    help="Key of the root.",
+)
+@_output("issuer.crt", "issuer.key")
+def issuer(  # noqa: PLR0913  (options)
+    *,
+    name: str,
+    lifetime: dt.timedelta,
+    parent_cert: Path,
+    parent_key: Path,
+    cert: Path,
+    key: Path,
+    force: bool,
+    form: str,
+) -> None:
+    """Make an issuer: what signs the certificates of workloads."""
+    parent = read_authority(Files(parent_cert, parent_key))
+    subject = authorities.common_name(_checked(name))
+    if subject == parent.certificate.subject:
+        raise click.UsageError(f"--name: {name!r} is the root's, take another")
+    private = _new_key()
+    made = authorities.create_issuer(
+        name, private, _validity(lifetime), _serial(), parent=parent
+    )
+    _deliver(made, Files(cert, key), force=force, form=form)
+
+
+def read_authority(files: Files) -> authorities.Authority:
+    """An authority from its PEM files. Raises `UnusableParent`.
+
+    Nothing that the key's parser says is passed on: it has seen the secret.
+    """
+    try:
+        certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+        key_pem = files.key.read_bytes()
+    except OSError as error:
+        raise UnusableParent(f"can't read the root: {error}") from error
+    except ValueError as error:
+        what = f"{files.certificate}: expected a certificate in PEM"
+        raise UnusableParent(what) from error
+    try:
+        key = serialization.load_pem_private_key(key_pem, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        what = f"{files.key}: expected a private key in PEM, not encrypted"
+        raise UnusableParent(what) from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise UnusableParent(f"{files.key}: expected an elliptic curve key")
+    if key.public_key() != certificate.public_key():
+        both = f"{files.certificate} and {files.key}"
+        raise UnusableParent(f"{both} don't belong together")
+    return authorities.Authority(certificate=certificate, key=key)
+
+
+def _deliver(
+    made: authorities.Authority, files: Files, *, force: bool, form: str
+) -> None:
+    end = made.certificate.not_valid_after_utc
+    write(made, files, force=force)
+    if form == "json":
+        found = {"certificate": str(files.certificate), "key": str(files.key)}
+        click.echo(json.dumps({**found, "not_after": end.isoformat()}))
+        return
+    click.echo(f"certificate  {files.certificate}")
+    click.echo(f"key          {files.key}")
+    click.echo(f"valid until  {end:%Y-%m-%d %H:%M:%S} UTC")
+
+
+def write(made: authorities.Authority, files: Files, *, force: bool) -> None:
+    """Write both files, mode 0600; neither is left half written.
+
+    Raises `FilesInTheWay`.
+    """
+    contents = {
+        files.key: made.key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.TraditionalOpenSSL,
+            serialization.NoEncryption(),
+        ),
+        files.certificate: made.certificate.public_bytes(serialization.Encoding.PEM),
+    }
+    there = [str(path) for path in contents if os.path.lexists(path)]
+    if there and not force:
+        names = " and ".join(there)
+        raise FilesInTheWay(f"{names}: will not replace what exists (--force does)")
+    disk = Disk()
+    new = {path: f"{path}.new" for path in contents}
+    try:
+        for path, content in contents.items():
+            disk.remove(new[path])
+            disk.create(new[path], content, _PRIVATE)
+        for path, temporary in new.items():
+            disk.rename(temporary, str(path))
+    except OSError as error:
+        for temporary in new.values():
+            disk.remove(temporary)
+        raise FilesInTheWay(f"can't write: {error}") from error
+
+
+def _checked(name: str) -> str:
+    if not 1 <= len(name) <= 64:
+        raise click.UsageError("--name: expected 1 to 64 characters, as X.509 has it")
+    return name
+
+
+def _new_key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def _serial() -> int:
+    return authorities.serial_from(os.urandom(16))
+
+
+def _validity(lifetime: dt.timedelta) -> authorities.Validity:
+    now = dt.datetime.now(tz=dt.UTC).replace(microsecond=0)
+    try:
+        return authorities.Validity(not_before=now, not_after=now + lifetime)
+    except OverflowError as error:
+        raise click.UsageError("--lifetime: ends after the year 9999") from error
