@@ -8,10 +8,11 @@ from proxyinit.errors import (
     CommandFailed,
     NotInPlace,
     ProgramMissing,
-    ProxyInitError,
 )
 from proxyinit.host import CLOSE_WAIT
+from proxyinit.iptables_save import render_rule
 from proxyinit.plan import plan
+from proxyinit.reach import rivals
 from proxyinit.reconcile import install_script, ours, removal_script
 from proxyinit.rules import IPV4, Ruleset
 from proxyinit.session import apply, assume_empty, peek
@@ -39,7 +40,7 @@ def install(session: Session, config: RedirectConfig) -> None:
         _remove_leftovers(session, backend, versions)
         if options.close_wait_s:
             _set_close_wait(session)
-    except ProxyInitError:
+    except BaseException:  # an interrupt between the families, too
         session.journal.roll_back(session.tables, session.log)
         raise
 
@@ -146,6 +147,22 @@ def _remove_leftovers(
                 session.log.warning(
                     f"{family(version)}: {done} rules of an earlier run from {found[0]}"
                 )
+            if found and version in versions:
+                _warn_of_rivals(session, *found)
+
+
+def _warn_of_rivals(session: Session, backend: Backend, live: Ruleset) -> None:
+    """Say which rules of another backend may take connections before ours.
+
+    At equal priority the kernel asks the hook first that was registered last, and
+    which that is can't be seen; so it is no error.
+    """
+    for chain, rule in rivals(live):
+        session.log.warning(
+            f"{family(live.version)}: {backend} holds "
+            f"'-A {chain} {render_rule(rule)}', which may take connections before they "
+            "are redirected to the proxy"
+        )
 
 
 def remove(session: Session, backend: Backend, live: Ruleset) -> bool:

@@ -7,6 +7,11 @@ import sys
 from proxyinit.entry import main
 
 status = main(sys.argv[1:])
-sys.stdout.flush()
+try:
+    for stream in (sys.stdout, sys.stderr):
+        if stream:  # None when it was closed from the start
+            stream.flush()
+except OSError:
+    status = status or 1
 # Nothing is left to clean up; taking the interpreter apart would cost 1 ms.
 os._exit(status)
