@@ -7,6 +7,7 @@ where upstream's commands run one at a time.
 from __future__ import annotations
 
 import re
+import socket
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -68,17 +69,20 @@ Chain PROXY_INIT_OUTPUT (1 references)
 RETURN all -- anywhere anywhere owner UID match 2102 \
 /* proxy-init/ignore-proxy-user-id */
 RETURN all -- anywhere anywhere /* proxy-init/ignore-loopback */
-RETURN tcp -- anywhere anywhere multiport dports 4567,4568 \
+RETURN tcp -- anywhere anywhere multiport dports {2},{3} \
 /* proxy-init/ignore-port-4567,4568 */
 REDIRECT tcp -- anywhere anywhere \
 /* proxy-init/redirect-all-outgoing-to-proxy-port */ redir ports 4140
 Chain PROXY_INIT_REDIRECT (1 references)
-RETURN tcp -- anywhere anywhere multiport dports sieve,4191,4567,4568 \
+RETURN tcp -- anywhere anywhere multiport dports {0},{1},{2},{3} \
 /* proxy-init/ignore-port-4190,4191,4567,4568 */
 REDIRECT tcp -- anywhere anywhere \
 /* proxy-init/redirect-all-incoming-to-proxy-port */ redir ports 4143
 """
-"""What ``iptables-legacy -t nat -L`` showed on its node, blanks aside."""
+"""What ``iptables-legacy -t nat -L`` showed on its node, blanks aside.
+
+It gives ports the names that the machine knows; there 4190 was "sieve".
+"""
 
 
 def install(namespace: Namespace, *arguments: str) -> None:
@@ -159,7 +163,16 @@ def test_listing_is_what_the_node_showed(namespace: Namespace) -> None:
     install(namespace, *LINKERD)
     lines = printed(namespace, "iptables-legacy", "-t", "nat", "-L").splitlines()
     shown = [" ".join(line.split()) for line in lines]
-    assert [s for s in shown if s and s[:6] != "target"] == LISTED.splitlines()
+    listed = LISTED.format(*map(name_of, (4190, 4191, 4567, 4568)))
+    assert [s for s in shown if s and s[:6] != "target"] == listed.splitlines()
+
+
+def name_of(port: int) -> str:
+    """What this machine calls a TCP port."""
+    try:
+        return socket.getservbyport(port, "tcp")
+    except OSError:
+        return str(port)
 
 
 # === upstream's commands, one at a time ===
