@@ -54,6 +54,9 @@ else:
         def __setattr__(self, name: str, value: object) -> None:
             raise AttributeError(f"{type(self).__name__}.{name} can't be changed")
 
+        def __delattr__(self, name: str) -> None:
+            raise AttributeError(f"{type(self).__name__}.{name} can't be removed")
+
         def __eq__(self, other: object) -> bool:
             if type(self) is not type(other):
                 return NotImplemented

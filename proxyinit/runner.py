@@ -74,13 +74,20 @@ class SystemRunner:
     def run_all(self, commands: Sequence[Sequence[str]]) -> list[Output]:
         """Run programs without input side by side; all end before one is blamed."""
         running = [self._start(argv, "") for argv in commands]
+        outputs: list[Output] = []
+        failures: list[CommandFailed] = []
         for program in running:
-            self._wait(program)
-        return list(map(self._finish, running))
+            try:
+                outputs.append(self._finish(program))
+            except CommandFailed as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+        return outputs
 
     def _start(self, argv: Sequence[str], stdin: str) -> _Running:
         files = [os.memfd_create(name) for name in ("stdin", "stdout", "stderr")]
-        os.write(files[0], stdin.encode())
+        os.write(files[0], stdin.encode("utf-8", "surrogateescape"))
         os.lseek(files[0], 0, os.SEEK_SET)
         actions = [(os.POSIX_SPAWN_DUP2, file, n) for n, file in enumerate(files)]
         try:
@@ -104,6 +111,7 @@ class SystemRunner:
         program.status = os.waitstatus_to_exitcode(os.waitpid(program.pid, 0)[1])
 
     def _finish(self, program: _Running) -> Output:
+        """Wait for the program and take what it printed; its files are closed."""
         self._wait(program)
         stdout, stderr = (_contents(file) for file in program.files[1:])
         for file in program.files:
