@@ -31,6 +31,7 @@ RUN_MARGIN_S = 30
 
 def main(argv: Sequence[str]) -> int:
     """Run proxy-init; the exit code."""
+    _open_standard_files()
     arguments = parse(argv, INSTALL_FLAGS)
     if arguments.help or arguments.words or any(problems(arguments)):
         # 27 ms of imports, for those who read what they are told.
@@ -93,5 +94,19 @@ def _enter(path: str) -> None:
     os.close(fd)
 
 
+def _open_standard_files() -> None:
+    """Fill the places of closed standard files, so that nothing else gets them."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
 def _show(text: str) -> None:
-    os.write(1, text.encode("utf-8", "surrogateescape"))
+    try:
+        os.write(1, text.encode("utf-8", "surrogateescape"))
+    except BrokenPipeError:
+        return  # the reader has seen enough
+    except OSError as error:
+        raise ProxyInitError(f"can't print the result: {error.strerror}") from error

@@ -46,7 +46,9 @@ class Host:
 
     def has_ipv6(self) -> bool:
         """Whether the kernel speaks IPv6 at all; without it there is no traffic."""
-        return os.access("/proc/net/if_inet6", os.F_OK)
+        # Where /proc is hidden nothing is known, and ip6tables has to say.
+        seen = os.access("/proc/net", os.F_OK)
+        return not seen or os.access("/proc/net/if_inet6", os.F_OK)
 
     def legacy_has_nat(self, version: Version) -> bool | None:
         """Whether a legacy nat table exists; None when only root may know."""

@@ -29,8 +29,14 @@ def quote(text: str) -> str:
 
 
 def write_stderr(line: str) -> None:
-    """Write a line at once, so lines of two processes never mix."""
-    os.write(2, line.encode("utf-8", "replace"))
+    """Write a line at once, so lines of two processes never mix.
+
+    A line that nobody takes is lost: the work must not stop halfway for it.
+    """
+    try:
+        os.write(2, line.encode("utf-8", "replace"))
+    except OSError:
+        return
 
 
 class Log:

@@ -74,6 +74,20 @@ def shadows(table: Ruleset) -> Iterator[Shadow]:
                 yield Shadow(chain, number, rule, target, certain=always)
 
 
+def rivals(table: Ruleset) -> Iterator[tuple[str, Rule]]:
+    """(chain, rule) of every other redirection of TCP that hooks lead to."""
+    chains = ["PREROUTING", "OUTPUT"]
+    for chain in chains:  # grows while it is walked
+        for rule in table.rules(chain):
+            target, _ = _target(rule)
+            if is_jump(rule) or not _can_match(rule):
+                continue
+            if target in ("REDIRECT", "DNAT", "NETMAP"):
+                yield chain, rule
+            elif table.chain(target) and target not in chains:
+                chains.append(target)
+
+
 def _target(rule: Rule) -> tuple[str, bool]:
     """The target's name, empty for none, and whether there is no way back from it."""
     return (rule.verdict.target, rule.verdict.goto) if rule.verdict else ("", False)
