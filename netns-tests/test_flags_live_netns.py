@@ -32,7 +32,7 @@ def target() -> Iterator[Namespace]:
 def resident(target: Namespace) -> Iterator[int]:
     """The pid of a process that lives in the target."""
     # A process lives where the thread that starts it does.
-    process = target.run(lambda: subprocess.Popen(["cat"], stdin=subprocess.PIPE))
+    process = target.run(lambda: subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE))
     yield process.pid
     process.communicate()
 
