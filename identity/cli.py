@@ -12,18 +12,31 @@ from typing import Any
 
 import click
 
-from identity.bootstrap import PROXY
+from identity.bootstrap import DIRECTORY, LOCAL_NAME, PROXY
 from identity.errors import IdentityError, Misconfigured
 from proxyinit import __version__
 
 LAZY = {
     "certify": "identity.client_cli:certify",
     "run": "identity.client_cli:run",
-    "show": "identity.client_cli:show",
+    "show": "identity.show_cli:show",
     "ca": "identity.ca_cli:ca",
     "issuer": "identity.issuer.cli:issuer",
 }
 """Where each command is, as ``module:object``."""
+
+_HELP = f"""\
+Give a workload its identity: a key, a CSR, a certificate that stays fresh.
+
+Without a command: write key.p8 and csr.der for the name in {LOCAL_NAME} into the
+directory in {DIRECTORY}, then become the proxy.
+
+\b
+Examples:
+  proxy-identity
+  proxy-identity --proxy /usr/bin/env -- printenv
+  proxy-identity run --exec 'nginx -s reload'
+"""
 
 
 class RootCommand(click.Group):
@@ -56,7 +69,7 @@ class RootCommand(click.Group):
 @click.command(
     "proxy-identity",
     cls=RootCommand,
-    invoke_without_command=False,
+    help=_HELP,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, message="%(prog)s %(version)s")
@@ -68,17 +81,7 @@ class RootCommand(click.Group):
     help="Program to become after the bootstrap; its arguments follow '--'.",
 )
 def root(proxy: str) -> None:
-    r"""Give a workload its identity: a key, a CSR, a certificate that stays fresh.
-
-    Without a command: write key.p8 and csr.der into LINKERD2_PROXY_IDENTITY_DIR for
-    LINKERD2_PROXY_IDENTITY_LOCAL_NAME, then become the proxy.
-
-    \b
-    Examples:
-      proxy-identity
-      proxy-identity --proxy /usr/bin/env -- printenv
-      proxy-identity run --exec 'nginx -s reload'
-    """
+    """Become nothing: --proxy is read by the bootstrap, which has no command."""
     if proxy != PROXY:
         raise click.UsageError("--proxy belongs to the bootstrap, without a command")
 

@@ -95,6 +95,7 @@ class Config:
     refresh: RefreshPolicy = field(default_factory=RefreshPolicy)
     backoff: Backoff = field(default_factory=Backoff)
     connect_timeout: timedelta = timedelta(seconds=1)
+    call_timeout: timedelta = timedelta(seconds=10)
 
 
 def is_loopback(host: str) -> bool:

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from identity.errors import BadKeyPair
 
-_BROKEN = (
+BROKEN = (
     ValueError,
     UnsupportedAlgorithm,
     x509.DuplicateExtension,
@@ -47,14 +47,14 @@ class KeyPair:
         """
         try:
             key = load_der_private_key(key_der, None)
-        except (*_BROKEN, TypeError) as error:
+        except (*BROKEN, TypeError) as error:
             raise BadKeyPair("expected a private key as PKCS#8 in DER") from error
         if not isinstance(key, ec.EllipticCurvePrivateKey) or key.key_size != 256:
             raise BadKeyPair("expected a private key of the curve P-256")
         try:
             request = x509.load_der_x509_csr(csr_der)
             matches = spki(request) == spki(key)
-        except _BROKEN as error:
+        except BROKEN as error:
             raise BadKeyPair("expected a request as PKCS#10 in DER") from error
         if not matches:
             raise BadKeyPair("the request is for another key")
@@ -90,7 +90,7 @@ def load_certificate(der: bytes) -> x509.Certificate:
         certificate = x509.load_der_x509_certificate(der)
         certificate.extensions  # noqa: B018  (parsed when first looked at)
         certificate.public_key()
-    except _BROKEN as error:
+    except BROKEN as error:
         raise ValueError(str(error)) from error
     return certificate
 
