@@ -390,6 +390,33 @@ def test_side_by_side_with_upstreams_commands(
     assert shown(namespace, mode) == shown(second, mode)
 
 
+OTHERS = (
+    "-N KUBE-LIKE",
+    "-A KUBE-LIKE -p udp -j ACCEPT",
+    "-A PREROUTING -p udp -j KUBE-LIKE",
+    "-A OUTPUT -p udp -j ACCEPT",
+    "-A POSTROUTING -o eth9 -j MASQUERADE",
+)
+
+
+def test_side_by_side_among_rules_of_others(
+    namespace: Namespace, second: Namespace, mode: str
+) -> None:
+    """The jumps stand behind what was there, where upstream would put them."""
+    configuration = CONFIGURATIONS[0].values[0]
+    assert isinstance(configuration, Upstream)
+    for place, commands in (
+        (namespace, OTHERS),
+        (second, (*OTHERS, *configuration.commands(4))),
+    ):
+        for command in commands:
+            done = place.exec([f"iptables-{mode}", "-t", "nat", *command.split()])
+            assert done.returncode == 0, done.stderr
+    install(namespace, *LINKERD, "--ipv6=false", "--iptables-mode", mode)
+    dumps = [printed(place, f"iptables-{mode}-save") for place in (namespace, second)]
+    assert dumps[0] == dumps[1]
+
+
 def test_rules_that_upstream_left_are_taken_as_they_are(
     namespace: Namespace, mode: str
 ) -> None:
