@@ -83,6 +83,9 @@ def execute(
         fields = {"stderr": error.stderr} if error.stderr else {}
         log.error(str(error), **fields)
         return 1
+    except KeyboardInterrupt:
+        log.error("interrupted; what was written has been put back")
+        return 130
     return 0
 
 

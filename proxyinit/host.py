@@ -102,7 +102,12 @@ class Host:
         The lock sits on the namespace itself, so it needs no file that could be
         missing or read-only, and containers of one pod see each other. It goes
         with the process. Raises `NamespaceBusy` after `wait_s` seconds.
+
+        Where the xtables lock is on the namespace as well, as Istio's CNI sets it,
+        iptables must be able to take it; then its lock has to do.
         """
+        if _same_file(self.lock_file(), _NAMESPACE):
+            return
         deadline = time.monotonic() + wait_s
         try:
             fd = os.open(_NAMESPACE, os.O_RDONLY | os.O_CLOEXEC)
@@ -140,6 +145,13 @@ class Host:
             raise SysctlError(f"can't set {CLOSE_WAIT}: {error.strerror}") from error
         finally:
             os.close(fd)
+
+
+def _same_file(one: str, other: str) -> bool:
+    try:
+        return os.path.samefile(one, other)  # noqa: PTH121
+    except OSError:
+        return False
 
 
 def _try_lock(fd: int) -> bool:

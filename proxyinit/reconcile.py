@@ -138,11 +138,21 @@ def restore_script(before: Ruleset, live: Ruleset) -> str:
     lines += [f"-X {name}" for name in gone]
     for name in kept:
         lines += [f"-A {name} {render_rule(rule)}" for rule in before.rules(name)]
-    lines += [
-        f"-I {chain} {number} {_on_one_line(rule)}"
-        for chain, number, rule in _numbered_jumps(before)
-    ]
+    lines += _insertions(before, live)
     return _script(lines)
+
+
+def _insertions(before: Ruleset, live: Ruleset) -> Iterator[str]:
+    """Lines that put jumps back to their numbers, or as near as others left them."""
+    lengths = {
+        chain.name: sum(not is_jump(rule) for rule in chain.rules)
+        for chain in live.chains
+    }
+    for chain, number, rule in _numbered_jumps(before):
+        length = lengths.get(chain, 0)
+        if chain in lengths or chain in ("PREROUTING", "OUTPUT"):
+            yield f"-I {chain} {min(number, length + 1)} {_on_one_line(rule)}"
+            lengths[chain] = length + 1
 
 
 _NEVER_EQUAL = ("recent", "connlimit")
