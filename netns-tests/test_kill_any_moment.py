@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -145,3 +146,33 @@ def test_killed_cleanup_leaves_rules_whole_or_none(
         killer.kill("A", "none", lifetime)
         if killer.kills % 5 == 0:
             lifetime = killer.complete("none")
+
+
+def test_orphaned_restore_holds_the_next_run_up(
+    namespace: Namespace, mode: str, tmp_path: Path
+) -> None:
+    """A program that outlives its killed proxy-init can't undo what comes after."""
+    started, go_on = tmp_path / "started", tmp_path / "go-on"
+    for fifo in (started, go_on):
+        os.mkfifo(fifo)
+    slow = tmp_path / f"iptables-{mode}-restore"
+    real = shutil.which(slow.name)
+    slow.write_text(f'#!/bin/sh\n: > {started}\n: < {go_on}\nexec {real} "$@"\n')
+    slow.chmod(0o755)
+    path = f"{tmp_path}/iptables-{mode}"
+    target = ("--netns", namespace.path)
+    first = subprocess.Popen(
+        [PROGRAM, *ARGUMENTS["A"], *target, "--firewall-bin-path", path],
+        stderr=subprocess.DEVNULL,
+    )
+    started.read_bytes()  # returns once the program has opened it
+    first.kill()
+    first.wait()
+    argv = [*command("B", namespace, mode), "--lock-wait-secs"]
+    early = subprocess.run([*argv, "1"], capture_output=True, check=False)
+    go_on.write_bytes(b"")
+    assert early.returncode == 1
+    late = subprocess.run([*argv, "60"], capture_output=True, check=False)
+    assert late.returncode == 0
+    for version in ALL_VERSIONS:
+        assert standing(namespace, mode, version) == "B"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -212,6 +213,21 @@ DAMAGES = [
         '-I OUTPUT -m comment --comment "a \\"b\\" -j ACCEPT" -j PROXY_INIT_OUTPUT',
         id="jumps with matches that are hard to spell",
     ),
+    pytest.param(
+        "-I OUTPUT -m comment --comment \"$(printf 'a\\377b')\" -j PROXY_INIT_OUTPUT",
+        id="a jump whose comment is no UTF-8",
+    ),
+    pytest.param(
+        "-A OUTPUT -p tcp -j PROXY_INIT_OUTPUT; "
+        "-I OUTPUT -m recent --name seen --set -j PROXY_INIT_OUTPUT; "
+        "-I OUTPUT 3 -m connlimit --connlimit-above 3 -j PROXY_INIT_OUTPUT; "
+        "-I OUTPUT -p tcp -j PROXY_INIT_OUTPUT",
+        id="jumps that iptables does not find by their own text",
+    ),
+    pytest.param(
+        "-I OUTPUT -m comment --comment 'a\n-F OUTPUT\n#' -j PROXY_INIT_OUTPUT",
+        id="a jump whose comment spells a rule on a line of its own",
+    ),
 ]
 
 
@@ -227,7 +243,6 @@ def test_damage_is_repaired_and_others_rules_stay(
     for version in ALL_VERSIONS:
         for change in damage.split("; "):
             sh(namespace, f"{program_name(mode, version)} -t nat {change}")
-    before = saved(namespace, mode)
     install(namespace, mode)
     assert_in_place(namespace, mode)
     assert saved(namespace, mode) == before
@@ -245,21 +260,42 @@ def test_damage_in_one_family_leaves_the_other_alone(
     assert f"iptables-{mode}-restore" not in log.replace("ip6tables", "")
 
 
-def test_jump_that_iptables_cannot_delete_is_named(
-    namespace: Namespace, mode: str
+def interfere(tmp_path: Path, mode: str, script: str) -> str:
+    """A restore program around which somebody else changes the rules; its path."""
+    name = f"iptables-{mode}-restore"
+    text = f'#!/bin/sh\nfeed() {{ {shutil.which(name)} "$@"; }}\n{script}\n'
+    (tmp_path / name).write_text(text)
+    (tmp_path / name).chmod(0o755)
+    return f"{tmp_path}/iptables-{mode}"
+
+
+def test_change_between_reading_and_writing(
+    namespace: Namespace, mode: str, tmp_path: Path
 ) -> None:
-    """Where iptables itself fails to find its own rule, the error says what to do."""
+    """A jump to be deleted is gone by then: read again, written again, in place."""
     install(namespace, mode)
-    undeletable = "-m recent --name seen --set -j PROXY_INIT_OUTPUT"
-    sh(namespace, f"iptables-{mode} -t nat -I OUTPUT {undeletable}")
+    sh(namespace, f"iptables-{mode} -t nat -I OUTPUT -j PROXY_INIT_OUTPUT")
+    gone = f"iptables-{mode} -t nat -D OUTPUT -j PROXY_INIT_OUTPUT 2> /dev/null"
+    path = interfere(tmp_path, mode, f'{gone}\nfeed "$@"')
+    done = namespace.exec([PROGRAM, *ARGUMENTS, "--firewall-bin-path", path])
+    assert done.returncode == 0, done.stderr
+    assert_in_place(namespace, mode)
+
+
+def test_somebody_who_always_changes_it_back(
+    namespace: Namespace, mode: str, tmp_path: Path
+) -> None:
+    """After some tries the run gives up, with the difference, and undoes its part."""
     before = dumps(namespace, mode)
-    done = namespace.exec([PROGRAM, *ARGUMENTS, "--iptables-mode", mode])
+    flush = f"iptables-{mode} -t nat -F PROXY_INIT_OUTPUT"
+    path = interfere(tmp_path, mode, f'feed "$@" && {flush} 2> /dev/null || :')
+    done = namespace.exec([PROGRAM, *ARGUMENTS, "--firewall-bin-path", path])
     assert done.returncode == 1
     error = done.stderr.splitlines()[-1]
-    assert "level=error" in error
-    assert "-m recent --set --name seen" in error
-    assert "by its number" in error
-    assert dumps(namespace, mode) == before
+    assert "another program may be changing the same rules" in error
+    assert "IPv4: rule 1 of PROXY_INIT_OUTPUT" in error
+    ours = [line for line in dumps(namespace, mode) if "PROXY_INIT" in line]
+    assert ours == [line for line in before if "PROXY_INIT" in line]
 
 
 def test_renamed_chain_is_replaced_and_pointed_out(

@@ -1,0 +1,74 @@
+"""Output that nobody takes stops nothing: the rules matter, the log does not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from proxyinit.lab import Namespace
+
+PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
+ARGUMENTS = ("-p", "4143", "-o", "4140", "-u", "2102")
+
+
+def jumps(namespace: Namespace, mode: str) -> list[int]:
+    """How many jumps to our chains IPv4 and IPv6 have."""
+    names = (f"iptables-{mode}-save", f"ip6tables-{mode}-save")
+    dumps = (namespace.exec([name, "-t", "nat"]).stdout for name in names)
+    return [dump.count("-j PROXY_INIT_") for dump in dumps]
+
+
+@pytest.fixture
+def broken_pipe() -> Iterator[int]:
+    """A pipe that nobody reads any more."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    yield writer
+    os.close(writer)
+
+
+def test_broken_pipe_on_stderr(
+    namespace: Namespace, mode: str, broken_pipe: int
+) -> None:
+    """As in ``proxy-init 2>&1 | head -1``: both families are installed, and removed."""
+    target = ("--netns", namespace.path)
+    install = [PROGRAM, *ARGUMENTS, "--iptables-mode", mode, *target]
+    assert subprocess.run(install, stderr=broken_pipe, check=False).returncode == 0
+    assert jumps(namespace, mode) == [2, 2]
+    cleanup = [PROGRAM, "cleanup", *target]
+    assert subprocess.run(cleanup, stderr=broken_pipe, check=False).returncode == 0
+    assert jumps(namespace, mode) == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "redirection",
+    [
+        pytest.param("2>&-", id="stderr closed"),
+        pytest.param("<&- >&- 2>&-", id="all three closed"),
+        pytest.param("2>/dev/full", id="stderr on a full disk"),
+    ],
+)
+def test_stderr_that_takes_nothing(
+    namespace: Namespace, mode: str, redirection: str
+) -> None:
+    """Both families are installed although no line can be written."""
+    script = f'"$@" {redirection}'
+    argv = ["sh", "-c", script, "sh", PROGRAM, *ARGUMENTS, "--iptables-mode", mode]
+    assert namespace.exec(argv).returncode == 0
+    assert jumps(namespace, mode) == [2, 2]
+
+
+def test_broken_pipe_on_stdout_of_a_simulation(
+    namespace: Namespace, broken_pipe: int
+) -> None:
+    """As in ``proxy-init --simulate | head -1``: no traceback."""
+    argv = [PROGRAM, *ARGUMENTS, "--simulate", "--netns", namespace.path]
+    done = subprocess.run(
+        argv, stdout=broken_pipe, stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert "Traceback" not in done.stderr
