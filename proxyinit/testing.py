@@ -107,8 +107,8 @@ class Call:
 class FakeKernel(Host):
     """Stands for `runner.Runner` and for `host.Host` at once.
 
-    `plain` is what ``iptables`` without a suffix drives. Everything else is said
-    by changing the attributes:
+    `plain` is what ``iptables`` without a suffix drives, in each family. All else
+    is said by changing the attributes:
 
     - `programs`: names of those that are installed
     - `tables`: by (kind, version); a table that was never touched is not there
@@ -123,7 +123,7 @@ class FakeKernel(Host):
     """
 
     def __init__(self, *, plain: Kind = "nft") -> None:
-        self.plain = plain
+        self.plain: dict[Version, Kind] = dict.fromkeys(VERSIONS, plain)
         self.programs = {
             f"ip{six}tables{variant}-{action}"
             for six in ("", "6")
@@ -185,11 +185,12 @@ class FakeKernel(Host):
         head, _, action = call.program.rpartition("-")
         family, _, variant = head.partition("-")
         version: Version = 6 if family == "ip6tables" else 4
-        kind: Kind = self.plain
+        kind = self.plain[version]
         if variant:
             kind = "nft" if variant == "nft" else "legacy"
         name = f"{head if kind == 'nft' else family}-{action}"
         if argv[1:] == ["--version"]:
+            self._fail(call, call.program)
             title = "legacy" if kind == "legacy" else "nf_tables"
             return Output(f"{name} {_V} ({title})\n", "")
         if action == "restore" and self.interference:

@@ -64,6 +64,35 @@ CASES = (
         ("-A OUTPUT -p tcp -j ACCEPT", *_TWO_LINES),
     ),
     Case(
+        "a rule is inserted at its number",
+        (_TWO, ("-I OUTPUT 2 -p tcp -j ACCEPT", "-I OUTPUT 2 -p udp -j ACCEPT")),
+        (
+            _JUMP,
+            "-A OUTPUT -p udp -j ACCEPT",
+            "-A OUTPUT -p tcp -j ACCEPT",
+            "-A OURS -o lo -j RETURN",
+        ),
+    ),
+    Case(
+        "a rule is deleted by its number",
+        ((*_TWO, "-A OUTPUT -p tcp -j ACCEPT"), ("-D OUTPUT 1",)),
+        ("-A OUTPUT -p tcp -j ACCEPT", "-A OURS -o lo -j RETURN"),
+    ),
+    Case(
+        "a number beyond the end is no place",
+        (_TWO, ("-I OUTPUT 3 -p tcp -j ACCEPT",)),
+        _TWO_LINES,
+        (1, 1),
+        ("line 2 failed", "line 2 failed: Index of insertion too big."),
+    ),
+    Case(
+        "a number beyond the end is no rule",
+        (_TWO, ("-D OUTPUT 2",)),
+        _TWO_LINES,
+        (1, 1),
+        ("line 2 failed", "line 2 failed: Index of deletion too big."),
+    ),
+    Case(
         "everything of ours is removed",
         (_TWO, (_JUMP.replace("-A", "-D"), "-F OURS", "-X OURS")),
         (),

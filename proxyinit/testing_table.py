@@ -109,20 +109,23 @@ class FakeTable:
 
     def _change(self, number: int, command: str, name: str, text: str) -> None:
         rules, rule = self.chains[name].rules, text.rstrip(" \n")
-        if command == "-D":
-            same = [n for n, r in enumerate(rules) if _words(r) == _words(rule)]
-            at = int(rule) - 1 if rule.isdigit() else same[0] if same else len(rules)
-            if not 0 <= at < len(rules):
+        first, _, behind = rule.partition(" ")
+        index = int(first) if first.isdigit() else None
+        if command == "-D" and index is None:
+            same = [n for n, r in enumerate(rules, 1) if _words(r) == _words(rule)]
+            if not same:
                 bad = "Bad rule (does a matching rule exist in that chain?)."
                 raise _failed(number, bad)
-            del rules[at]
+            index = same[0]
+        if index is not None and not 0 < index <= len(rules) + (command == "-I"):
+            verb = "deletion" if command == "-D" else "insertion"
+            raise _failed(number, f"Index of {verb} too big.")
+        if command == "-D":
+            del rules[(index or 1) - 1]
             return
+        rule = rule if index is None else behind
         self._check(number, _words(rule)[0])
-        first = rule.partition(" ")[0]
-        if command == "-I" and first.isdigit():
-            rules.insert(int(first) - 1, rule.partition(" ")[2])
-        else:
-            rules.insert(0 if command == "-I" else len(rules), rule)
+        rules.insert(len(rules) if command == "-A" else (index or 1) - 1, rule)
 
     def _check(self, number: int, words: list[str]) -> None:
         target = _after(words, "-j") or _after(words, "-g")

@@ -410,6 +410,14 @@ def test_no_subnet(text: str) -> None:
             "auto",
             "/x/",
         ),
+        (
+            [
+                *("--iptables-mode=nft", "--firewall-bin-path=/x/iptables"),
+                "--firewall-save-bin-path=/y/iptables-nft-save",
+            ],
+            "nft",
+            "/x/",
+        ),
     ],
     ids=str,
 )

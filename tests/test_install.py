@@ -23,7 +23,7 @@ from proxyinit.plan import plan
 from proxyinit.privileges import LockHolder, Privileges
 from proxyinit.reconcile import differences, ours
 from proxyinit.rules import PortRange
-from proxyinit.testing import KINDS, VERSIONS, FakeKernel, FakeRun, run_on
+from proxyinit.testing import KINDS, VERSIONS, FakeKernel, FakeRun, Fault, run_on
 
 if TYPE_CHECKING:
     from proxyinit.rules import Version
@@ -390,6 +390,50 @@ def test_what_can_t_be_put_back_is_said() -> None:
     assert any("can't put back what was there" in line for line in run.said("error"))
 
 
+def test_what_is_put_back_is_what_was_there_first() -> None:
+    """Not what another program made of it between two writes of the same run."""
+    kernel = FakeKernel()
+    done(kernel, OTHER)
+    before = held(kernel)
+    kernel.load("nft", 4, *OURS)
+    leftover = kernel.table("nft", 4).dump()
+    kernel.impose("rules refused", "iptables-nft-*")
+    kernel.interference = [
+        lambda _: None,
+        lambda k: k.load("legacy", 4, "-F OUTPUT"),
+    ]
+    kernel.calls.clear()
+    run = run_on(kernel, Options())
+
+    with pytest.raises(CommandFailed, match="iptables-nft-restore failed"):
+        install(run.session, CONFIG)
+
+    assert writes(kernel).count("iptables-legacy-restore") == 3
+    assert held(kernel) == before | {("nft", 4): leftover}
+
+
+def test_plain_programs_of_two_backends() -> None:
+    """Both families get one backend, so plain ones that differ can't be used."""
+    kernel = FakeKernel()
+    kernel.plain = {4: "legacy", 6: "nft"}
+
+    run = done(kernel, mode="plain")
+
+    assert in_place(kernel) == both("nft")
+    (warning,) = warnings(run)
+    assert "iptables is legacy, ip6tables is nft" in warning
+
+
+def test_plain_programs_that_don_t_say_their_version() -> None:
+    """Those are older than the choice: legacy."""
+    kernel = FakeKernel(plain="legacy")
+    kernel.faults = [Fault("*-save", 2, "unknown option --version\n", times=2)]
+
+    done(kernel, mode="plain")
+
+    assert in_place(kernel) == both("legacy")
+
+
 # === other programs at work ===
 
 
@@ -476,6 +520,20 @@ def test_leftovers_of_the_other_family() -> None:
     assert in_place(kernel) == {("legacy", 4)}
     (warning,) = warnings(run)
     assert "IPv6: removed rules of an earlier run from iptables-legacy" in warning
+
+
+def test_rivals_in_the_other_backend() -> None:
+    """Which of two backends the kernel asks first can't be seen: a warning."""
+    kernel = FakeKernel()
+    kernel.load("nft", 6, "-A OUTPUT -p tcp -j REDIRECT --to-ports 15001")
+
+    run = done(kernel)
+
+    assert in_place(kernel) == both("legacy")
+    (warning,) = warnings(run)
+    assert (
+        "IPv6: iptables-nft holds '-A OUTPUT -p tcp -j REDIRECT --to-ports" in warning
+    )
 
 
 def test_looking_for_leftovers_makes_no_table() -> None:

@@ -180,6 +180,14 @@ def test_quoting(text: str) -> None:
     assert split_words(quote(text)) == [text]
 
 
+def test_quoting_is_that_of_iptables() -> None:
+    """Bare when it may be, else with all three quoting characters escaped."""
+    assert quote("a-Z_0") == "a-Z_0"
+    assert quote("a.b") == '"a.b"'
+    assert quote("") == '""'
+    assert quote("it's \"\\") == r'"it\'s \"\\"'
+
+
 @pytest.mark.parametrize("file", DUMPS, ids=lambda file: file.stem)
 def test_dump_of_another_program(file: Path) -> None:
     """What others put into nat comes back character by character."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxyinit.iptables_save import parse
-from proxyinit.reach import Shadow, shadows
+from proxyinit.reach import Shadow, rivals, shadows
 from proxyinit.rules import IPV4, Protocol, Rule, Verdict
 
 JUMP = "-A PREROUTING -j PROXY_INIT_REDIRECT"
@@ -156,3 +156,25 @@ def test_text() -> None:
         "rule 1 of PREROUTING, '-j A', stands in front of the jump to "
         "proxy-init's chain (through chain A)"
     )
+
+
+def test_rivals() -> None:
+    """Other redirections that the hooks lead to, once each, however deep."""
+    heads = [f":{name} - [0:0]" for name in CHAINS]
+    lines = (
+        *("-A PREROUTING -p tcp -j REDIRECT --to-ports 1", "-A PREROUTING -j A"),
+        *(
+            "-A OUTPUT -p udp -j REDIRECT --to-ports 2",
+            "-A OUTPUT -j A",
+            "-A OUTPUT -j B",
+        ),
+        *("-A OUTPUT -j PROXY_INIT_OUTPUT", "-A OUTPUT -p tcp -j ACCEPT", "-A OUTPUT"),
+        *("-A A -p tcp -j DNAT --to-destination 10.0.0.1", "-A A -j B", "-A B -j A"),
+        "-A PROXY_INIT_OUTPUT -p tcp -j REDIRECT --to-ports 3",
+    )
+    table = parse("\n".join(["*nat", *heads, *lines, "COMMIT", ""]), IPV4)
+
+    assert [(chain, rule.verdict) for chain, rule in rivals(table)] == [
+        ("PREROUTING", Verdict("REDIRECT", ("--to-ports", "1"))),
+        ("A", Verdict("DNAT", ("--to-destination", "10.0.0.1"))),
+    ]
