@@ -78,6 +78,18 @@ def test_rules_of_others_in_the_other_backend_stay(
     assert rules == ["-A OUTPUT -p udp -j MINE", "-A MINE -j RETURN"]
 
 
+def test_redirection_of_others_in_the_other_backend_is_pointed_out(
+    namespace: Namespace, mode: str
+) -> None:
+    """Which backend sees a connection first can't be told: a warning, no error."""
+    for rule in ("-p tcp -j REDIRECT --to-ports 9", "-p udp -j REDIRECT --to-ports 9"):
+        argv = [f"iptables-{OTHER[mode]}", "-t", "nat", "-A", "OUTPUT", *rule.split()]
+        assert namespace.exec(argv).returncode == 0
+    (warning,) = install(namespace, "--iptables-mode", mode)
+    assert f"iptables-{OTHER[mode]}" in warning
+    assert "-A OUTPUT -p tcp -j REDIRECT --to-ports 9" in warning
+
+
 def test_auto_stays_with_the_backend_that_holds_ours(
     namespace: Namespace, mode: str
 ) -> None:

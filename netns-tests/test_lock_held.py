@@ -236,3 +236,10 @@ def test_lock_file_in_a_missing_folder(namespace: Namespace, tmp_path: Path) -> 
     assert str(lock) in error
     assert "No such file or directory" in error
     assert "XTABLES_LOCKFILE" in error
+
+
+def test_lock_file_is_the_namespace_itself(namespace: Namespace) -> None:
+    """With the namespace for a lock file, as other CNI plugins have it: no deadlock."""
+    done = proxy_init(namespace, Path(namespace.path), *ARGUMENTS, *WAIT)
+    assert done.returncode == 0, done.stderr
+    assert sum("-j PROXY_INIT" in rule for rule in rules(namespace)) == 4
