@@ -144,6 +144,24 @@ def test_folder_of_the_path_is_searched_first(
 
 
 @pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param((), id="no PATH"),
+        pytest.param(("PATH=",), id="an empty PATH"),
+        pytest.param(("PATH=/usr/bin:/bin",), id="no sbin on PATH"),
+    ],
+)
+def test_programs_are_found_without_path(
+    namespace: Namespace, mode: str, path: tuple[str, ...]
+) -> None:
+    """The system's own folders are searched as well: users often lack the sbin ones."""
+    argv = ["env", "-i", *path, PROGRAM, *LINKERD, "--iptables-mode", mode]
+    done = namespace.exec(argv)
+    assert done.returncode == 0, done.stderr
+    assert_only_in(namespace, mode)
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         pytest.param(bin_path("nft"), id="another program"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -344,3 +346,21 @@ def test_original_address_is_the_one_connected_to(
     install(lab, mode, *LINKERD)
     answer = lab.client.run(ask, second, 8080)
     assert answer == Answer("proxy", 4143, (second, 8080))
+
+
+def test_link_local_address(lab: Lab, mode: str) -> None:
+    """A neighbour that knows the pod by its link-local address gets the proxy, too."""
+    lab.proxy()
+    lab.app(8080)
+    lab.client.add_address("eth0", "fe80::76", 64)
+    lab.pod.add_address("eth0", "fe80::77", 64)
+    install(lab, mode, *LINKERD)
+
+    def answer() -> str:
+        # Unlike `ask` this looks up the interface that the address names.
+        with socket.create_connection(("fe80::77%eth0", 8080), 5) as connection:
+            return connection.makefile().readline()
+
+    said = json.loads(lab.client.run(answer))
+    expected = {"who": "proxy", "port": 4143, "original": ["fe80::77", 8080]}
+    assert said == expected
