@@ -15,8 +15,8 @@ from identity.clock import Clock
 from identity.config import Config
 from identity.credentials import Credential, KeyPair
 from identity.errors import (
+    AttemptFailed,
     BadKeyPair,
-    ClientRefused,
     DirectoryUnusable,
     IdentityError,
 )
@@ -153,8 +153,9 @@ class Agent:
         shown = self.credential if self.ready() and not self._hide else None
         try:
             credential = await self.certifier.certify(pair, shown)
-        except ClientRefused:
-            # Valid for us but not for the service: next time without it.
+        except AttemptFailed:
+            # It may be valid for us but not for the service, and not every server
+            # says so before it hangs up: next time without it.
             self._hide = shown is not None
             raise
         directory.publish(self.config, credential, disk=self.disk)

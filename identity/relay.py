@@ -7,6 +7,7 @@ read and write at once hangs now and then.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import struct
@@ -31,13 +32,17 @@ class Relay:
         self._name = f"proxy-identity-{os.urandom(16).hex()}"
         self._taken = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self.failure: OSError | None = None
-        """Why the far connection broke, if it did."""
 
     @property
     def target(self) -> str:
         """The socket, as gRPC spells it."""
         return f"unix-abstract:{self._name}"
+
+    @property
+    def failure(self) -> OSError | None:
+        """Why the far connection broke, if it did."""
+        error = self._stream.reader.exception()
+        return error if isinstance(error, OSError) else None
 
     async def __aenter__(self) -> Self:
         listener = socket.socket(socket.AF_UNIX)
@@ -67,24 +72,20 @@ class Relay:
         self._taken = True
         far = self._stream
         ways = [
-            asyncio.create_task(self._move(near.reader, far.writer, far=False)),
-            asyncio.create_task(self._move(far.reader, near.writer, far=True)),
+            asyncio.create_task(_move(near.reader, far.writer)),
+            asyncio.create_task(_move(far.reader, near.writer)),
         ]
         self._tasks.update(ways)
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         near.writer.close()
 
-    async def _move(
-        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, far: bool
-    ) -> None:
-        """Move bytes one way until either end is closed."""
-        try:
-            while data := await source.read(_CHUNK):
-                sink.write(data)
-                await sink.drain()
-        except OSError as error:
-            if far:
-                self.failure = error
+
+async def _move(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    """Move bytes one way until either end is closed."""
+    with contextlib.suppress(OSError):
+        while data := await source.read(_CHUNK):
+            sink.write(data)
+            await sink.drain()
 
 
 def _peer_pid(writer: asyncio.StreamWriter) -> int:

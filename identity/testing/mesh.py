@@ -6,9 +6,10 @@ over TLS, with or without ALPN, and return any answer, or none.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import datetime as dt
+import selectors
+import socket
 import ssl
 import tempfile
 import threading
@@ -91,6 +92,8 @@ class MeshService:
         self.port = port
         self._host = host
         self._stack = contextlib.ExitStack()
+        self._open: set[socket.socket] = set()
+        self._threads: list[threading.Thread] = []
         self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
         self._sni: dict[int, str | None] = {}
         self._context = None if tls is None else self._make_context(tls, alpn)
@@ -113,16 +116,21 @@ class MeshService:
         self._backend = str(self._folder / "grpc.sock")
         self._grpc.add_insecure_port(f"unix:{self._backend}")
         self._grpc.start()
-        self._loop = asyncio.new_event_loop()
-        started = threading.Event()
-        self._thread = threading.Thread(target=self._serve, args=(started,))
-        self._thread.start()
-        started.wait()
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        self._listener = socket.create_server((self._host, self.port), family=family)
+        self.port = self._listener.getsockname()[1]
+        self._start(self._accept)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        for connection in list(self._open):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        self._listener.close()
         self._grpc.stop(None).wait()
         self._stack.close()
 
@@ -135,63 +143,69 @@ class MeshService:
     def _make_context(self, leaf: Leaf, alpn: tuple[str, ...]) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*leaf.write(self._folder))
+        # Typed without the None that it gets from clients that name nobody.
         context.sni_callback = self._note_sni
         if alpn:
             context.set_alpn_protocols(list(alpn))
         return context
 
     def _note_sni(
-        self, connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext
+        self, connection: ssl.SSLObject | ssl.SSLSocket, name: str, _: ssl.SSLContext
     ) -> None:
-        self._sni[id(connection)] = name
+        if isinstance(connection, ssl.SSLSocket):
+            self._sni[connection.fileno()] = name
 
-    def _serve(self, started: threading.Event) -> None:
-        async def serve() -> None:
-            self._stop = asyncio.Event()
-            server = await asyncio.start_server(
-                self._relay, self._host, self.port, ssl=self._context
-            )
-            self.port = server.sockets[0].getsockname()[1]
-            started.set()
-            await self._stop.wait()
-            server.close()
-            others = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in others:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
+    def _start(self, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work)
+        self._threads.append(thread)
+        thread.start()
 
-        self._loop.run_until_complete(serve())
-        self._loop.close()
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                self._start(lambda made=connection: self._serve(made))  # type: ignore[misc]  # the default binds it
 
-    async def _relay(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        tls = writer.get_extra_info("ssl_object")
-        if tls is not None:
-            self.seen.append(
-                Seen(
-                    self._sni.pop(id(tls), None),
-                    tls.version(),
-                    tls.selected_alpn_protocol(),
-                    tls.getpeercert(binary_form=True),
+    def _serve(self, connection: socket.socket) -> None:
+        self._open.add(connection)
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            stack.callback(self._open.discard, connection)
+            stack.enter_context(connection)
+            front = connection
+            if self._context is not None:
+                # Blocking, as a server whose alerts arrive before it hangs up.
+                tls = self._context.wrap_socket(connection, server_side=True)
+                self._open.add(tls)
+                stack.callback(self._open.discard, tls)
+                front = stack.enter_context(tls)
+                self.seen.append(
+                    Seen(
+                        self._sni.pop(tls.fileno(), None),
+                        tls.version() or "",
+                        tls.selected_alpn_protocol(),
+                        tls.getpeercert(binary_form=True),
+                    )
                 )
-            )
-        back_reader, back_writer = await asyncio.open_unix_connection(self._backend)
-        ways = [
-            asyncio.create_task(_move(reader, back_writer)),
-            asyncio.create_task(_move(back_reader, writer)),
-        ]
-        try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for way in ways:
-                way.cancel()
-            back_writer.transport.abort()
-            writer.close()
+            back = stack.enter_context(socket.socket(socket.AF_UNIX))
+            back.connect(self._backend)
+            _relay(front, back)
 
 
-async def _move(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while data := await source.read(1 << 16):
-            sink.write(data)
-            await sink.drain()
+def _relay(front: socket.socket, back: socket.socket) -> None:
+    """Move bytes both ways, in this one thread, until either end is closed."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(front, selectors.EVENT_READ, back)
+        selector.register(back, selectors.EVENT_READ, front)
+        while True:
+            for key, _ in selector.select():
+                source = key.fileobj
+                assert isinstance(source, socket.socket)  # noqa: S101  (as registered)
+                source.settimeout(0)
+                try:
+                    data = source.recv(1 << 16)
+                except ssl.SSLWantReadError:
+                    continue  # a record is not complete yet
+                if not data:
+                    return
+                key.data.settimeout(None)
+                key.data.sendall(data)
