@@ -3,43 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-import subprocess
 from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 
 from identity import ca
 from identity.testing import CA, new_key, whole_second
-
-NAME = "web.emojivoto.serviceaccount.identity.linkerd.cluster.local"
-
-
-def openssl(*args: str | Path) -> str:
-    """What an openssl command prints; it must succeed."""
-    run = subprocess.run(
-        ["openssl", *map(str, args)],  # noqa: S607
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr + run.stdout
-    return run.stdout
-
-
-def as_text(certificate: x509.Certificate, folder: Path) -> str:
-    """A certificate as openssl reads it."""
-    path = folder / "one.pem"
-    path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    return openssl("x509", "-in", path, "-noout", "-text")
-
-
-def section(text: str, heading: str) -> str:
-    """The line after an extension's heading, with the heading's `critical`."""
-    lines = [line.strip() for line in text.splitlines()]
-    at = next(i for i, line in enumerate(lines) if line.startswith(heading))
-    return lines[at].removeprefix(heading).strip(" :") + "|" + lines[at + 1]
+from identity.testing.calls import NAME
+from identity.testing.witness import as_text, openssl, section
 
 
 def test_openssl_verifies_leaf_issuer_and_root(tmp_path: Path) -> None:
