@@ -141,16 +141,18 @@ def read(directory: str, names: Sequence[str]) -> dict[str, bytes]:
 
     Without ``..data`` the files of the folder itself. Raises `DirectoryUnusable`.
     """
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     try:
-        try:
-            folder = os.open(f"{directory}/{CURRENT}", flags)
-        except FileNotFoundError:
-            folder = os.open(directory, flags)
-        try:
-            return dict(_read_files(folder, names))
-        finally:
-            os.close(folder)
+        while True:
+            generation = _current(directory)
+            try:
+                found = _read_folder(f"{directory}/{generation}", names)
+            except FileNotFoundError:
+                if _current(directory) == generation:
+                    raise
+                continue
+            # A reader that was held up may find a generation that is gone meanwhile.
+            if len(found) == len(names) or _current(directory) == generation:
+                return found
     except OSError as error:
         raise unusable(directory, error) from error
 
@@ -161,6 +163,14 @@ def published_at(directory: str) -> float | None:
         return os.stat(f"{directory}/{CURRENT}/").st_mtime
     except OSError:
         return None
+
+
+def _read_folder(path: str, names: Sequence[str]) -> dict[str, bytes]:
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return dict(_read_files(folder, names))
+    finally:
+        os.close(folder)
 
 
 def _read_files(folder: int, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
