@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import itertools
 import os
@@ -93,11 +94,12 @@ def test_installs_and_cleanups_at_once_leave_all_or_nothing(
 def test_namespaces_do_not_wait_for_each_other(namespace: Namespace, mode: str) -> None:
     """Who is stuck in one namespace is named there, and holds up nobody elsewhere."""
     arguments = (*next(iter(CONFIGS)), "--iptables-mode", mode)
-    other = Namespace("other")
-    with Path(other.path).open() as holder:
+    with (
+        contextlib.closing(Namespace("other")) as other,
+        Path(other.path).open() as holder,
+    ):
         fcntl.flock(holder, fcntl.LOCK_EX)
         at_once(namespace, [arguments])
         done = other.exec([PROGRAM, *arguments, "--lock-wait-secs", "1"])
     assert done.returncode == 1
     assert f"process {os.getpid()}" in done.stderr
-    other.close()
