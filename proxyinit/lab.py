@@ -23,12 +23,13 @@ import struct
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
 from pyroute2 import IPRoute, netns
 
-from proxyinit.netns import enter, open_namespace
+from proxyinit.netns import CLONE_NEWNET, enter, open_namespace
 
 T = TypeVar("T")
 
@@ -57,7 +58,7 @@ class Namespace:
 
     def __init__(self, label: str) -> None:
         self.name = f"proxyinit-{os.getpid()}-{next(_numbers)}-{label}"
-        netns.create(self.name)
+        _make_namespace(self.name)
         self.path = f"/var/run/netns/{self.name}"
         self._fd = open_namespace(self.path)
         try:
@@ -118,14 +119,17 @@ class Namespace:
         self, argv: Sequence[str], *, text: str = "", timeout: float = 60
     ) -> subprocess.CompletedProcess[str]:
         """Run a program inside; never raises for its exit status."""
-        return subprocess.run(
-            argv,
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-            preexec_fn=self.enter,
+        # Started from a thread that lives inside: code between fork and exec could
+        # deadlock with the stand-ins' threads, and takes twice as long.
+        return self.run(
+            lambda: subprocess.run(
+                argv,
+                input=text,
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+                check=False,
+            )
         )
 
     def add_address(self, interface: str, address: str, prefix: int) -> None:
@@ -148,6 +152,24 @@ class Namespace:
 
 
 _FAMILY = {4: socket.AF_INET, 6: socket.AF_INET6}
+
+
+def _make_namespace(name: str) -> None:
+    """Name the new namespace of a thread that then ends.
+
+    pyroute2's own `create` forks, and gives up on a child that a busy machine
+    does not run within two seconds.
+    """
+
+    def make() -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.unshare(CLONE_NEWNET):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), name)
+        netns.attach(name, "thread-self")
+
+    with ThreadPoolExecutor(max_workers=1) as threads:
+        threads.submit(make).result()
 
 
 @dataclass(frozen=True)
