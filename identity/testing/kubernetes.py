@@ -93,6 +93,7 @@ class KubernetesApi:
             ("GET", "/openid/v1/jwks"): lambda _: Answer(200, self.signer.jwks()),
             ("GET", "/.well-known/openid-configuration"): self._discovery,
         }
+        self._changed = threading.Condition()
         self._generation = 1
         self._port = 0
         self._server: _Server | None = None
@@ -175,9 +176,15 @@ class KubernetesApi:
         """When calls to paths that start so arrived, on the monotonic clock."""
         return [call.at_s for call in list(self.calls) if call.path.startswith(path)]
 
+    def wait(self, seen: Callable[[Self], bool], timeout_s: float = 20) -> None:
+        """Wait until enough was asked or sent; raises TimeoutError."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: seen(self), timeout_s):
+                raise TimeoutError(f"not seen within {timeout_s:g} s")
+
     def answer(self, call: Call, bearer: str) -> Answer:
         """What this server says to a call."""
-        self.calls.append(call)
+        self._record(self.calls, call)
         if self.delay_s:
             time.sleep(self.delay_s)
         if self.fault is not None and call.path.startswith(self.fault_path):
@@ -192,6 +199,11 @@ class KubernetesApi:
             if method == call.method and same:
                 return route(call)
         return _status(404, "the server could not find the requested resource")
+
+    def _record(self, where: list[Any], what: object) -> None:
+        with self._changed:
+            where.append(what)
+            self._changed.notify_all()
 
     def _knows(self, bearer: str) -> bool:
         try:
@@ -211,7 +223,7 @@ class KubernetesApi:
     def _event(self, call: Call) -> Answer:
         if not call.path.endswith("/events"):
             return _status(404, "the server could not find the requested resource")
-        self.events.append(call.body)
+        self._record(self.events, call.body)
         return Answer(201, call.body)
 
     def _discovery(self, _: Call) -> Answer:
