@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -194,6 +195,46 @@ def test_every_port_of_the_pod_reaches_the_proxy_on_other_ports(
     assert seen == [
         Answer("proxy", 15006, (POD[version], port)) for port in (8080, 4143, 15001)
     ]
+
+
+def test_without_a_proxy_nobody_answers(lab: Lab, mode: str, version: int) -> None:
+    """While the proxy is not up the application is not reached past it."""
+    lab.app(8080)
+    install(lab, mode, *LINKERD)
+    with pytest.raises(ConnectionRefusedError):
+        lab.inbound(8080, version=version)
+
+
+def test_one_client_port_to_several_ports_of_the_pod(
+    lab: Lab, mode: str, version: int
+) -> None:
+    """The proxy tells the connections apart though all are sent to its one port."""
+    ports = (8080, 8081, 8082)
+    lab.proxy()
+    install(lab, mode, *LINKERD)
+    with contextlib.ExitStack() as stack:
+        opened = lab.client.run(connect_from_one_port, POD[version], ports, stack)
+        said = [json.loads(connection.makefile().readline()) for connection in opened]
+    assert [(answer["who"], answer["original"]) for answer in said] == [
+        ("proxy", [POD[version], port]) for port in ports
+    ]
+
+
+def connect_from_one_port(
+    address: str, ports: Sequence[int], stack: contextlib.ExitStack
+) -> list[socket.socket]:
+    """Connections that differ in nothing but the port they go to."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    opened: list[socket.socket] = []
+    for port in ports:
+        connection = stack.enter_context(socket.socket(family))
+        connection.settimeout(5)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        connection.bind(opened[0].getsockname()[:2] if opened else ("", 0))
+        connection.connect((address, port))
+        opened.append(connection)
+    return opened
 
 
 # === sources ===

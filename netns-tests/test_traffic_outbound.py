@@ -277,6 +277,15 @@ def test_without_ipv6_only_ipv4_leaves_through_the_proxy(lab: Lab, mode: str) ->
     assert lab.outbound(WORLD[6], 9090) == Answer("world", 9090)
 
 
+def test_without_a_proxy_nothing_leaves(lab: Lab, mode: str, version: int) -> None:
+    """While the proxy is not up applications do not get past it, ignored ports do."""
+    lab.world(9090, 25)
+    install(lab, mode, *LINKERD, "--outbound-ports-to-ignore", "25")
+    with pytest.raises(ConnectionRefusedError):
+        lab.outbound(WORLD[version], 9090)
+    assert lab.outbound(WORLD[version], 25) == Answer("world", 25)
+
+
 # === inside the pod ===
 
 
