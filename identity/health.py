@@ -76,10 +76,12 @@ def respond(head: bytes, served: Pages) -> bytes:
 @contextlib.asynccontextmanager
 async def serving(host: str, port: int, served: Pages) -> AsyncIterator[int]:
     """Serve until left; the port. Raises `IdentityError` if the address is taken."""
+    open_writers: set[asyncio.StreamWriter] = set()
 
     async def answer(
         reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        open_writers.add(writer)
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 try:
@@ -89,6 +91,7 @@ async def serving(host: str, port: int, served: Pages) -> AsyncIterator[int]:
                 writer.write(respond(head, served))
                 await writer.drain()
         writer.close()
+        open_writers.discard(writer)
 
     try:
         server = await asyncio.start_server(answer, host, port, limit=MAX_REQUEST)
@@ -101,3 +104,5 @@ async def serving(host: str, port: int, served: Pages) -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+        for writer in open_writers:
+            writer.transport.abort()

@@ -64,10 +64,12 @@ class Command:
                 f"{self.argv[0]} did not end within {self.timeout_s:g} s"
             ) from error
         finally:
-            # Whoever it left behind, and itself if it still runs.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+            if process.returncode is None:
+                # Too slow, or we are stopping: it and its children. What a command
+                # that has ended left in the background is meant to be there.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
         if status:
             raise HookFailed(f"{self.argv[0]} ended with status {status}")
 
