@@ -38,8 +38,15 @@ class KubernetesClient:
     are not looked at: a token goes to the API server and to nobody else.
     """
 
-    def __init__(self, access: Access, observer: Observer) -> None:
+    def __init__(
+        self,
+        access: Access,
+        observer: Observer,
+        *,
+        read_timeout_s: float = READ_TIMEOUT_S,
+    ) -> None:
         self._access = access
+        self._timeouts_s = (CONNECT_TIMEOUT_S, read_timeout_s)
         self._observer = observer
         self._session: tuple[bytes, requests.Session] = (b"", requests.Session())
 
@@ -71,7 +78,7 @@ class KubernetesClient:
                 self.server + path,
                 json=body,
                 headers=headers,
-                timeout=(CONNECT_TIMEOUT_S, READ_TIMEOUT_S),
+                timeout=self._timeouts_s,
                 allow_redirects=False,
             )
             code = str(response.status_code)
