@@ -33,6 +33,34 @@ def test_contract(case: Case, kind: Kind, version: Version) -> None:
     assert case.said[at] in found.stderr
 
 
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("*nat\n-A OUTPUT -j DROP\n", "COMMIT expected at line 3"),
+        ("-A OUTPUT -j DROP\n", "line 1 failed"),
+        ("*nat\nCOMMIT\n-A OUTPUT -j DROP\n", "line 3 failed"),
+    ],
+)
+def test_a_script_without_its_frame(script: str, said: str) -> None:
+    """A transaction that is not begun, or not ended, changes nothing."""
+    kernel = FakeKernel()
+
+    with pytest.raises(CommandFailed, match=said):
+        kernel.run([RESTORE, "--noflush"], script)
+
+    assert kernel.state() == {}
+
+
+def test_a_policy_is_set_and_kept() -> None:
+    """A builtin chain that is declared without one keeps what it has."""
+    kernel = FakeKernel()
+
+    kernel.load("nft", 4, ":OUTPUT DROP [0:0]", ":PREROUTING - [0:0]")
+
+    chains = kernel.table("nft", 4).chains
+    assert (chains["OUTPUT"].policy, chains["PREROUTING"].policy) == ("DROP", "ACCEPT")
+
+
 def test_every_method_of_the_host_is_answered_here() -> None:
     """No fact of the real machine can leak into a test through the base class."""
     public = {n for n, _ in inspect.getmembers(Host, inspect.isfunction) if n[0] != "_"}

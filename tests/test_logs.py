@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 
 import pytest
@@ -102,3 +103,18 @@ def test_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
     write_stderr("a\udcff\n")
 
     assert capfd.readouterr().err == "a?\n"
+
+
+def test_a_standard_error_that_takes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    """A line that nobody takes is lost, and the work goes on."""
+    kept = os.dup(2)
+    full = os.open("/dev/full", os.O_WRONLY)
+    try:
+        os.dup2(full, 2)
+        write_stderr("lost\n")
+    finally:
+        os.dup2(kept, 2)
+        os.close(full)
+        os.close(kept)
+
+    assert capfd.readouterr().err == ""

@@ -268,6 +268,25 @@ def test_rolling_back_when_others_changed_theirs(data: st.DataObject) -> None:
         ]
 
 
+def test_rolling_back_when_a_chain_is_gone() -> None:
+    """A jump of ours in a chain that others removed has no place to go back to."""
+    before, live = FakeTable(), FakeTable()
+    for table in (before, live):
+        table.feed(f"*nat\n:{OUTPUT_CHAIN} - [0:0]\n-A OUTPUT {JUMP_OUT}\nCOMMIT\n")
+    before.feed(f"*nat\n:DOCKER - [0:0]\n-A DOCKER -j {OUTPUT_CHAIN}\nCOMMIT\n")
+
+    after = played(restore_script(read(before), read(live)), live)
+
+    assert after == live
+
+
+def test_rolling_back_to_a_builtin_chain_that_no_dump_shows() -> None:
+    """Of a table that is not there, builtin chains are taken to exist."""
+    script = restore_script(WANTED, Ruleset(IPV4))
+
+    assert played(script, FakeTable()).chains["OUTPUT"].rules == [JUMP_OUT]
+
+
 def test_fresh_table() -> None:
     """The whole script of a first install."""
     assert install_script(WANTED, Ruleset(IPV4)).splitlines() == [
