@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _MULTIPROC = "PROMETHEUS_MULTIPROC_DIR"
 _EXTRA_GRACE_S = 5
+_READY = "ready to certify"
 
 _log = logging.getLogger(__name__)
 
@@ -60,21 +61,25 @@ def is_enabled(config: IssuerConfig) -> bool:
 
 
 async def _run_here(config: IssuerConfig) -> None:
-    from identity.issuer.metrics import Metrics  # noqa: PLC0415  (after the environment)
+    from prometheus_client import disable_created_metrics  # noqa: PLC0415
+
+    from identity.issuer.metrics import Metrics  # noqa: PLC0415  (not for the parent)
     from identity.issuer.worker import Worker  # noqa: PLC0415
 
+    disable_created_metrics()
     metrics = Metrics()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, stop.set)
     admin = Admin(*split_address(config.admin_address), lambda: metrics.registry)
-    _log.info("starting admin server on %s", config.admin_address)
+    _say_admin(config, admin)
     try:
         if not is_enabled(config):
             return
         async with Worker(config, metrics).serving():
             admin.ready.set()
+            _log.info(_READY)
             await stop.wait()
             admin.ready.clear()
     finally:
@@ -100,7 +105,7 @@ def _run_workers(config: IssuerConfig) -> None:
         signal.signal(number, lambda *_: stop.set())
     with tempfile.TemporaryDirectory(prefix="issuer-metrics-") as folder:
         admin = Admin(*split_address(config.admin_address), registry)
-        _log.info("starting admin server on %s", config.admin_address)
+        _say_admin(config, admin)
         try:
             if not is_enabled(config):
                 return
@@ -109,6 +114,11 @@ def _run_workers(config: IssuerConfig) -> None:
                 _supervise(shared, admin, stop)
         finally:
             admin.close()
+
+
+def _say_admin(config: IssuerConfig, admin: Admin) -> None:
+    host = config.admin_address.rpartition(":")[0]
+    _log.info("starting admin server on %s:%d", host, admin.port)
 
 
 def _supervise(config: IssuerConfig, admin: Admin, stop: threading.Event) -> None:
@@ -125,6 +135,7 @@ def _supervise(config: IssuerConfig, admin: Admin, stop: threading.Event) -> Non
                 _receive(event)
                 if not waiting:
                     admin.ready.set()
+                    _log.info(_READY)
         admin.ready.clear()
     finally:
         for process in processes:

@@ -31,7 +31,15 @@ from identity.issuer.metrics import code_name
 from identity.issuer.server import STATUS
 from identity.issuer.worker import Outside
 from identity.testing import CA, Answer, KubernetesApi, csr_der, new_key
-from identity.testing.calls import NAME, Call, Failed, calling, failure, request
+from identity.testing.calls import (
+    NAME,
+    Call,
+    Failed,
+    calling,
+    failure,
+    outcome,
+    request,
+)
 from identity.testing.service import serving, write_issuer
 from identity.testing.witness import as_text, openssl, section
 
@@ -307,14 +315,6 @@ def test_an_expired_issuer_refuses_and_recovers(
 def reasons(api: KubernetesApi) -> list[str]:
     """What the events sent so far are about."""
     return [event["reason"] for event in api.events]
-
-
-def outcome(call: Call, message: CertifyRequest) -> Failed | CertifyResponse:
-    """The answer, or the failure."""
-    try:
-        return call(message)
-    except grpc.RpcError as error:
-        return Failed(error.code(), error.details() or "")
 
 
 def test_rotation_under_load_fails_no_request(
