@@ -1,7 +1,7 @@
 """The commands as click sees them: help, mistakes told to people, subcommands.
 
-Flags are declared in `proxyinit.flags` and parsed there, with pflag's rules, for
-every command; click knows them for its help pages and prints what is wrong.
+Flags are declared in `proxyinit.flags` and read by `proxyinit.pflag`, for every
+command; click knows them for its help pages and prints what is wrong.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import click
 
 from proxyinit import __version__, entry
 from proxyinit.cleanup import cleanup
-from proxyinit.flags import CLEANUP_FLAGS, INSTALL_FLAGS, Arguments, Flag, parse
+from proxyinit.flags import CLEANUP_FLAGS, INSTALL_FLAGS
+from proxyinit.pflag import Arguments, Flag, parse
 from proxyinit.session import Session
 
 Action: TypeAlias = Callable[[Session, Arguments], object]
@@ -51,7 +52,7 @@ class PflagOption(click.Option):
 
 
 class PflagCommand(click.Command):
-    """A command whose arguments `proxyinit.flags.parse` reads."""
+    """A command whose arguments `proxyinit.pflag.parse` reads."""
 
     def __init__(
         self, name: str, flags: tuple[Flag, ...], action: Action, help_text: str

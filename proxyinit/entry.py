@@ -11,11 +11,12 @@ import os
 from proxyinit import options
 from proxyinit.backend import Tables
 from proxyinit.errors import NamespaceError, ProxyInitError
-from proxyinit.flags import INSTALL_FLAGS, parse
+from proxyinit.flags import INSTALL_FLAGS
 from proxyinit.host import Host
 from proxyinit.install import install
 from proxyinit.journal import Journal
 from proxyinit.logs import Log
+from proxyinit.pflag import parse
 from proxyinit.runner import SystemRunner
 from proxyinit.session import Session
 
@@ -23,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from proxyinit.flags import Arguments
+    from proxyinit.pflag import Arguments
 
 RUN_MARGIN_S = 30
 """How much longer than the lock wait a program may take before it is stopped."""

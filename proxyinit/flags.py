@@ -1,10 +1,7 @@
-"""The flags of proxy-init, declared once, and a parser with pflag's rules.
+"""The flags of proxy-init, declared once.
 
-The install reads its arguments with `parse` alone, without importing click
-(33 ms); click takes the same declarations for help and for other commands. The
-rules are those of Go's pflag, which upstream uses: ``--flag value``,
-``--flag=value``, ``-f value``, ``-fvalue``, ``-f=value``, ``--bool``,
-``--bool=false``, lists by comma or by repetition, flags and words in any order.
+The install reads its arguments by them with `pflag.parse` alone, without importing
+click (33 ms); click takes the same declarations for its help pages.
 """
 
 from __future__ import annotations
@@ -16,11 +13,11 @@ from proxyinit.config import (
     parse_ports,
     parse_subnet,
 )
-from proxyinit.record import Record
+from proxyinit.pflag import Flag, parse_bool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable
 
 LOG_FORMATS = ("plain", "json")
 LOG_LEVELS = (
@@ -37,14 +34,6 @@ MODES = ("legacy", "nft", "plain", "auto")
 MAX_CLOSE_WAIT_S = 2147483
 """INT_MAX milliseconds: the kernel keeps the timeout in jiffies in an int."""
 MAX_LOCK_WAIT_S = 3600
-
-
-def _parse_bool(text: str) -> bool:
-    if text in ("1", "t", "T", "true", "TRUE", "True"):
-        return True
-    if text in ("0", "f", "F", "false", "FALSE", "False"):
-        return False
-    raise ValueError("expected true or false")
 
 
 def _one_of(words: tuple[str, ...]) -> Callable[[str], str]:
@@ -75,26 +64,6 @@ def _iptables_path(suffix: str) -> Callable[[str], str]:
         raise ValueError(f"expected {', '.join(names)}, or a path to one of them")
 
     return parse_path
-
-
-class Flag(Record):
-    """One flag: how it is spelled, what its text must be, what it is for.
-
-    A `many` flag collects items from commas and repetitions into a tuple.
-    """
-
-    name: str
-    help: str
-    parse: Callable[[str], object] = str
-    short: str = ""
-    metavar: str = ""
-    default: object = None
-    many: bool = False
-
-    @property
-    def is_bool(self) -> bool:
-        """Whether the flag may stand alone, meaning true."""
-        return self.parse is _parse_bool
 
 
 _PORTS = "PORT[-PORT],..."
@@ -174,7 +143,7 @@ REDIRECT_FLAGS = (
         metavar=_CIDRS,
         many=True,
     ),
-    Flag("ipv6", "Redirect IPv6 as well.", _parse_bool, default=True),
+    Flag("ipv6", "Redirect IPv6 as well.", parse_bool, default=True),
 )
 
 BACKEND_FLAGS = (
@@ -209,7 +178,7 @@ BACKEND_FLAGS = (
     Flag(
         "use-wait-flag",
         "Accepted as upstream's; the lock is always waited for.",
-        _parse_bool,
+        parse_bool,
         short="w",
         default=False,
     ),
@@ -231,7 +200,7 @@ TARGET_FLAGS = (
     Flag(
         "simulate",
         "Change nothing; print what a run would feed to the restore programs.",
-        _parse_bool,
+        parse_bool,
         default=False,
     ),
     Flag(
@@ -267,118 +236,3 @@ CLEANUP_FLAGS = tuple(
     if flag.name
     in ("lock-wait-secs", "netns", "pid", "simulate", "log-format", "log-level")
 )
-
-
-class Arguments(Record):
-    """What a command line says: values by flag name, and everything wrong with it.
-
-    `given` holds the texts as typed, for messages and notes. `words` are the
-    arguments that are no flags. `help` is set by -h and --help.
-    """
-
-    values: dict[str, object]
-    given: dict[str, list[str]]
-    words: tuple[str, ...]
-    problems: tuple[str, ...]
-    help: bool
-
-
-def parse(argv: Sequence[str], flags: tuple[Flag, ...]) -> Arguments:
-    """Read a command line; never raises, mistakes are in `problems`."""
-    given: dict[str, list[str]] = {}
-    words: list[str] = []
-    problems: list[str] = []
-    for name, text in _scan(argv, flags, words, problems):
-        given.setdefault(name, []).append(text)
-    wants_help = given.pop("help", None) is not None
-    values: dict[str, object] = {}
-    for flag in flags:
-        texts = given.get(flag.name)
-        if texts is None:
-            values[flag.name] = () if flag.many else flag.default
-            continue
-        items = split_items(texts) if flag.many else texts
-        parsed = list(_parse_items(flag, items, problems))
-        if flag.many:
-            values[flag.name] = tuple(parsed)
-        else:  # the last one counts, as with pflag
-            values[flag.name] = parsed[-1] if parsed else flag.default
-    return Arguments(values, given, tuple(words), tuple(problems), wants_help)
-
-
-def split_items(texts: Sequence[str]) -> list[str]:
-    """The items of a list flag, from all its occurrences; blanks around them go."""
-    return [item.strip(" ") for text in texts for item in text.split(",")]
-
-
-def _parse_items(flag: Flag, items: list[str], problems: list[str]) -> Iterator[object]:
-    for item in items:
-        try:
-            yield flag.parse(item)
-        except ValueError as error:
-            problems.append(f"--{flag.name} {item!r}: {error}")
-
-
-def _scan(
-    argv: Sequence[str],
-    flags: tuple[Flag, ...],
-    words: list[str],
-    problems: list[str],
-) -> Iterator[tuple[str, str]]:
-    """(flag name, text) for every flag on the line; other words into `words`."""
-    by_name = {flag.name: flag for flag in flags}
-    by_short = {flag.short: flag for flag in flags if flag.short}
-    rest = list(argv)
-    while rest:
-        arg = rest.pop(0)
-        if arg == "--":
-            words += rest
-            return
-        if arg.startswith("--"):
-            name, equals, text = arg[2:].partition("=")
-            if name == "help":
-                yield "help", ""
-                continue
-            flag = by_name.get(name)
-            if flag is None:
-                problems.append(f"unknown flag --{name}")
-                continue
-            yield from _value(flag, equals, text, rest, problems)
-        elif arg.startswith("-") and len(arg) > 1:
-            yield from _scan_short(arg[1:], by_short, rest, problems)
-        else:
-            words.append(arg)
-
-
-def _scan_short(
-    letters: str, by_short: dict[str, Flag], rest: list[str], problems: list[str]
-) -> Iterator[tuple[str, str]]:
-    """One-letter flags: those that may stand alone can be followed by others."""
-    while letters:
-        letter, letters = letters[0], letters[1:]
-        if letter == "h":
-            yield "help", ""
-            continue
-        flag = by_short.get(letter)
-        if flag is None:
-            problems.append(f"unknown flag -{letter} in '-{letter}{letters}'")
-            return
-        if flag.is_bool and not letters.startswith("="):
-            yield flag.name, "true"
-            continue
-        equals = "=" if letters else ""
-        yield from _value(flag, equals, letters.removeprefix("="), rest, problems)
-        return
-
-
-def _value(
-    flag: Flag, equals: str, text: str, rest: list[str], problems: list[str]
-) -> Iterator[tuple[str, str]]:
-    if equals:
-        yield flag.name, text
-    elif flag.is_bool:
-        yield flag.name, "true"
-    elif rest:
-        yield flag.name, rest.pop(0)
-    else:
-        problems.append(f"--{flag.name} needs a value: {flag.metavar}")

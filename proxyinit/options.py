@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proxyinit.config import RedirectConfig, host_bits
-from proxyinit.flags import split_items
+from proxyinit.pflag import split_items
 from proxyinit.record import Record
 
 TYPE_CHECKING = False
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from proxyinit.flags import Arguments
+    from proxyinit.pflag import Arguments
 
 SUBNET_FLAGS = (
     "subnets-to-ignore",

@@ -56,7 +56,8 @@ class SystemRunner:
         # Messages are matched by their text, so they must not be translated.
         self._environment = {**os.environ, "LC_ALL": "C"}
         path = os.environ.get("PATH", "")
-        self._folders = [f for f in f"{bin_dir}:{path}:{SYSTEM_DIRS}".split(":") if f]
+        folders = (bin_dir, *path.split(":"), *SYSTEM_DIRS.split(":"))
+        self._folders = [folder for folder in folders if folder]
         self._timeout_s = timeout_s
 
     def find(self, name: str) -> str | None:

@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxyinit import options
-from proxyinit.flags import INSTALL_FLAGS, parse
+from proxyinit.flags import INSTALL_FLAGS
+from proxyinit.pflag import parse
 from proxyinit.plan import plan
 from proxyinit.reconcile import install_script
 from proxyinit.rules import IPV4, IPV6, Ruleset

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import proxyinit
-from proxyinit.flags import CLEANUP_FLAGS, INSTALL_FLAGS, Flag
+from proxyinit.flags import CLEANUP_FLAGS, INSTALL_FLAGS
+from proxyinit.pflag import Flag
 
 PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 

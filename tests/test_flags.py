@@ -21,10 +21,8 @@ from proxyinit.flags import (
     INSTALL_FLAGS,
     LOG_LEVELS,
     MODES,
-    Arguments,
-    Flag,
-    parse,
 )
+from proxyinit.pflag import Arguments, Flag, parse
 from proxyinit.rules import PortRange, Subnet
 
 PROPERTY = settings(deadline=None, max_examples=200)

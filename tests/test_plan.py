@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxyinit import options
-from proxyinit.flags import INSTALL_FLAGS, parse
+from proxyinit.flags import INSTALL_FLAGS
 from proxyinit.iptables_save import render
+from proxyinit.pflag import parse
 from proxyinit.plan import MULTIPORT_SLOTS, pack_multiport, plan
 from proxyinit.reach import shadows
 from proxyinit.rules import IPV4, IPV6, OUR_CHAINS, PortRange, Ruleset
