@@ -66,7 +66,7 @@ async def _run_here(config: IssuerConfig) -> None:
     from identity.issuer.metrics import Metrics  # noqa: PLC0415  (not for the parent)
     from identity.issuer.worker import Worker  # noqa: PLC0415
 
-    disable_created_metrics()
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no types
     metrics = Metrics()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
