@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from proxyinit.lab import Namespace
 PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 DEMO = [sys.executable, "-m", "proxyinit.demo"]
 NAMESPACES = Path("/var/run/netns")
+IDENTITY_PROGRAM = str(Path(sys.executable).with_name("proxy-identity"))
 LIMIT_S = 60
 
 CONNECTIONS = """
@@ -48,6 +50,12 @@ the proxy's own  -m owner --uid-owner 2102 -j RETURN
 stays inside     -o lo -j RETURN
 ignored ports    -p tcp -m multiport --dports 4567,4568 -j RETURN
 all other TCP    -p tcp -j REDIRECT --to-ports 4140
+"""
+
+
+IDENTITIES = """
+web  meets  api.shop.serviceaccount.identity.linkerd.cluster.local
+api  meets  web.shop.serviceaccount.identity.linkerd.cluster.local
 """
 
 
@@ -95,7 +103,9 @@ def start(
 
 def left_by(pid: int) -> list[str]:
     """Namespaces and processes of a demo that has ended."""
-    names = [path.name for path in NAMESPACES.glob(f"proxyinit-{pid}-*")]
+    ours = f"proxyinit-{pid}-*"
+    names = [path.name for path in NAMESPACES.glob(ours)]
+    names += map(str, Path(tempfile.gettempdir()).glob(ours))
     return names + [stat.partition(" ")[2] for stat in stats() if session(stat) == pid]
 
 
@@ -150,6 +160,28 @@ def test_the_demo_counts_connections_under_load(mode: str) -> None:
     assert int(total.replace(",", "")) > 100
     assert (by_proxy, past, errors) == (total, "0", "0")
     assert int(counts["one command a rule"][0].replace(",", "")) > 100
+
+
+def test_the_demo_shows_identities() -> None:
+    """Authorities, a certified pod, its peer and renewals, without a failed call."""
+    done = run(DEMO)
+    assert (done.status, done.stderr) == (0, "")
+    shown = rows(done.stdout)
+    assert [row for row in shown if row[1:2] == ["meets"]] == table(IDENTITIES)
+    assert [row[0:2] for row in shown if row[0].endswith("linkerd.cluster.local")] == [
+        ["root.linkerd.cluster.local", "itself"],
+        ["identity.linkerd.cluster.local", "root.linkerd.cluster.local"],
+    ]
+    panel = [row for row in rows(done.stdout.replace("│", "")) if row[0] == "identity"]
+    assert panel == [
+        ["identity", "web.shop.serviceaccount.identity.linkerd.cluster.local"]
+    ]
+    serials = [row[2] for row in shown if row[1:2] in (["before"], ["after"])]
+    assert len(set(serials)) == len(serials) == 4
+    calls = re.search(r"([\d,]+) connections with old and new certifi", done.stdout)
+    assert calls
+    assert int(calls[1].replace(",", "")) >= 40
+    assert left_by(done.pid) == []
 
 
 @pytest.mark.parametrize(
@@ -222,6 +254,8 @@ def test_a_machine_without_rules_gets_no_table(namespace: Namespace) -> None:
     [
         pytest.param("1", signal.SIGINT, id="while the pod is tried"),
         pytest.param("4", signal.SIGINT, id="under load"),
+        pytest.param("6", signal.SIGINT, id="while the service starts"),
+        pytest.param("9", signal.SIGINT, id="while certificates are renewed"),
         pytest.param("4", signal.SIGTERM, id="by another signal"),
     ],
 )
@@ -252,13 +286,15 @@ def test_a_reader_that_goes_away_leaves_nothing() -> None:
 
 
 def test_what_is_left_is_named() -> None:
-    """The demo's own look at what it leaves sees namespaces and processes."""
+    """The demo's own look at what it leaves sees namespaces, folders, processes."""
     assert residue() == []
     left = Namespace("left")
     try:
         assert residue() == [f"network namespace {left.name}"]
     finally:
         left.close()
+    with tempfile.TemporaryDirectory(prefix=f"proxyinit-{os.getpid()}-") as folder:
+        assert residue() == [f"folder {folder}"]
     for_ever = [sys.executable, "-c", "import signal; signal.pause()"]
     with subprocess.Popen(for_ever) as process:
         try:
@@ -325,6 +361,72 @@ def test_a_broken_program_is_told(
     program.write_text(f"#!/bin/sh\n{stub.replace('PROGRAM', PROGRAM)}\n")
     program.chmod(0o755)
     done = run([*DEMO, "--program", str(program)], inside=namespace)
+    assert done.status == 1
+    told = " ".join(done.stderr.split())
+    assert [message for message in messages if message not in told] == []
+    assert "Traceback" not in done.stderr
+    assert "Everything happened as it should" not in done.stdout
+    assert told.endswith("nothing is left behind")
+    assert left_by(done.pid) == []
+
+
+_IN_PLACE_OF = 'case "$1" in {}) {};; *) exec PROGRAM "$@";; esac'
+
+BROKEN_IDENTITY = [
+    pytest.param(
+        _IN_PLACE_OF.format("ca", "echo no luck today >&2; exit 1"),
+        ["proxy-identity ca root ended with status 1, expected 0", "no luck today"],
+        id="no authority",
+    ),
+    pytest.param(
+        'case "$2" in issuer) shift 2; exec PROGRAM ca root "$@";; esac\n'
+        'exec PROGRAM "$@"',
+        ["expected the authorities root.linkerd", "root.linkerd.cluster.local"],
+        id="an issuer that is a root",
+    ),
+    pytest.param(
+        'PROGRAM "$@" && case "$1" in ca) chmod 0644 ca.key;; esac',
+        ["expected ca.key with mode 0600, found 0644"],
+        id="a key that everybody reads",
+    ),
+    pytest.param(
+        _IN_PLACE_OF.format("issuer", "echo no luck today; exit 1"),
+        ["proxy-identity of issuer ended with status 1", "no luck today"],
+        id="no service",
+    ),
+    pytest.param(
+        _IN_PLACE_OF.format("certify", "exit 0"),
+        ["expected status 1 because of", "found status 0"],
+        id="a stranger is certified",
+    ),
+    pytest.param(
+        _IN_PLACE_OF.format("run", "exit 1"),
+        ["proxy-identity of web ended with status 1, expected it to run"],
+        id="nobody is certified",
+    ),
+    pytest.param(
+        'case "$3" in --format) echo {};; *) exec PROGRAM "$@";; esac',
+        ["expected names of the certificate to be ['web.shop.", "found None"],
+        id="a certificate of nobody",
+    ),
+    pytest.param(
+        'case "$1" in run) export LINKERD2_PROXY_IDENTITY_MIN_REFRESH=1h;; esac\n'
+        'exec PROGRAM "$@"',
+        ["connections failed during the renewals, expected 0"],
+        id="nothing is renewed in time",
+    ),
+]
+
+
+@pytest.mark.parametrize(("stub", "messages"), BROKEN_IDENTITY)
+def test_a_broken_identity_is_told(
+    tmp_path: Path, stub: str, messages: list[str]
+) -> None:
+    """So does what is wrong with authorities, service, certificate or renewal."""
+    program = tmp_path / "proxy-identity"
+    program.write_text(f"#!/bin/sh\n{stub.replace('PROGRAM', IDENTITY_PROGRAM)}\n")
+    program.chmod(0o755)
+    done = run([*DEMO, "--identity-program", str(program)])
     assert done.status == 1
     told = " ".join(done.stderr.split())
     assert [message for message in messages if message not in told] == []

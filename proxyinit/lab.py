@@ -22,9 +22,11 @@ import socket
 import struct
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from pyroute2 import IPRoute, netns
@@ -338,15 +340,24 @@ def _count(seen: Load, lock: threading.Lock, address: str, port: int) -> None:
             seen.answers[who] = seen.answers.get(who, 0) + 1
 
 
+@dataclass(frozen=True)
+class Neighbour:
+    """One more namespace of a lab, and its addresses by IP version."""
+
+    namespace: Namespace
+    addresses: Mapping[int, str]
+
+
 class Lab:
     """A pod and a client, joined; the client answers for the rest of the world.
 
-    A context manager: leaving it stops every stand-in and removes both
+    A context manager: leaving it stops every stand-in and removes all its
     namespaces. The pod's interface is ``eth0`` with the addresses `POD`.
     """
 
     def __init__(self) -> None:
         self._stack = contextlib.ExitStack()
+        self.neighbours: dict[str, Neighbour] = {}
         self.pod = self._namespace("pod")
         try:
             self.client = self._namespace("client")
@@ -368,6 +379,24 @@ class Lab:
         namespace = Namespace(label)
         self._stack.callback(namespace.close)
         return namespace
+
+    def add(self, label: str) -> Neighbour:
+        """One more pod, which the client joins with the first by forwarding."""
+        number = len(self.neighbours) + 1
+        interface = f"eth{number}"
+        mine = {4: f"10.1.{number}.2", 6: f"fd00:1:{number}::2"}
+        gateways = {4: f"10.1.{number}.1", 6: f"fd00:1:{number}::1"}
+        made = Neighbour(self._namespace(label), mine)
+        self.client.run(_join, made.namespace.path, interface)
+        self.client.run(_configure, gateways, {}, interface)
+        self.client.run(_forward)
+        made.namespace.run(_configure, mine, gateways)
+        self.neighbours[label] = made
+        return made
+
+    def keep(self, resource: AbstractContextManager[T]) -> T:
+        """Enter a context that is left with the lab, before its namespaces go."""
+        return self._stack.enter_context(resource)
 
     def proxy(self, *, inbound: int = 4143, outbound: int = 4140) -> StandIn:
         """Start the proxy's stand-in in the pod, as the proxy's user."""
@@ -407,14 +436,14 @@ class Lab:
         return self.pod.run(lambda: ask(address, port), uid=uid, gid=gid)
 
 
-def _join(peer_path: str) -> None:
-    """Lay a cable between this namespace and another: eth0 at both ends."""
+def _join(peer_path: str, interface: str = "eth0") -> None:
+    """Lay a cable between this namespace and another, which has eth0 at its end."""
     peer = os.open(peer_path, os.O_RDONLY)
     try:
         with IPRoute() as links:
             links.link(
                 "add",
-                ifname="eth0",
+                ifname=interface,
                 kind="veth",
                 peer={"ifname": "eth0", "net_ns_fd": peer},
             )
@@ -422,9 +451,11 @@ def _join(peer_path: str) -> None:
         os.close(peer)
 
 
-def _configure(addresses: dict[int, str], gateways: dict[int, str]) -> None:
+def _configure(
+    addresses: dict[int, str], gateways: dict[int, str], interface: str = "eth0"
+) -> None:
     with IPRoute() as links:
-        index = links.link_lookup(ifname="eth0")[0]
+        index = links.link_lookup(ifname=interface)[0]
         links.link("set", index=index, state="up")
         for version, address in addresses.items():
             links.addr(
@@ -437,6 +468,11 @@ def _configure(addresses: dict[int, str], gateways: dict[int, str]) -> None:
             )
         for version, gateway in gateways.items():
             links.route("add", dst="default", gateway=gateway, family=_FAMILY[version])
+
+
+def _forward() -> None:
+    for path in ("ipv4/ip_forward", "ipv6/conf/all/forwarding"):
+        Path("/proc/sys/net", path).write_text("1\n", encoding="ascii")
 
 
 def _answer_for_the_world() -> None:

@@ -6,6 +6,7 @@ The way through the package::
     checks         what was found against that: pure, raises where they differ
     stage          the laboratory, the program under proof, the narrator
     interception   the chapters: act on the stage, check, tell the narrator
+    identity       more chapters, after those
     tables         how the chapters' tables look
     play           every chapter in turn, then the machine as it was
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 PROGRAM = Path(sys.executable).with_name("proxy-init")
+IDENTITY_PROGRAM = Path(sys.executable).with_name("proxy-identity")
 
 
 @click.command()
@@ -25,8 +26,14 @@ PROGRAM = Path(sys.executable).with_name("proxy-init")
     default=PROGRAM,
     help="The proxy-init to prove; by default the one installed with this Python.",
 )
-def demo(mode: str, program: Path) -> None:
-    """Show how a pod's traffic is redirected to a proxy, and prove every claim.
+@click.option(
+    "--identity-program",
+    type=click.Path(path_type=Path),
+    default=IDENTITY_PROGRAM,
+    help="The proxy-identity to prove, likewise.",
+)
+def demo(mode: str, program: Path, identity_program: Path) -> None:
+    """Show how a pod is intercepted and gets its identity, and prove every claim.
 
     Needs root. Happens in network namespaces made for it; nothing stays behind.
     Exits with 0 when everything was as it should be, otherwise with 1.
@@ -37,9 +44,9 @@ def demo(mode: str, program: Path) -> None:
         package = (error.name or "a package").partition(".")[0]
         raise click.ClickException(
             f"{package} is not installed: the demo comes with an extra, "
-            "pip install 'proxyinit[netns]'"
+            "pip install 'proxyinit[netns,identity]'"
         ) from error
-    sys.exit(play(mode, str(program.absolute())))
+    sys.exit(play(mode, str(program.absolute()), str(identity_program.absolute())))
 
 
 if __name__ == "__main__":

@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from cryptography.exceptions import InvalidSignature
+from cryptography.x509 import BasicConstraints, Certificate, Name
+from cryptography.x509.oid import NameOID
+
 from proxyinit.backend import family
-from proxyinit.demo.expectations import CHAINS, Case, Seen
+from proxyinit.demo.expectations import (
+    CHAINS,
+    ISSUER_NAME,
+    ROOT_NAME,
+    Case,
+    Endpoint,
+    Seen,
+)
 from proxyinit.errors import ProxyInitError
 from proxyinit.iptables_save import render_rule
 from proxyinit.rules import OUR_CHAINS, Comment, Rule, Ruleset
 
 if TYPE_CHECKING:
+    from identity.testing.peers import Meeting, Talk
     from proxyinit.lab import Load
     from proxyinit.rules import Version
 
@@ -123,3 +135,88 @@ def _wanted_lines() -> list[str]:
     jumps = [f"{wanted.builtin} -j {wanted.name}" for wanted in CHAINS]
     rules = [f"{wanted.name} {line.text}" for wanted in CHAINS for line in wanted.lines]
     return [*jumps, *rules]
+
+
+# === identities ===
+
+
+def require_authorities(root: Certificate, issuer: Certificate) -> None:
+    """Raises `NotAsExpected` unless the issuer leads to the root, and both may sign."""
+    names = (common_name(root.subject), common_name(issuer.subject))
+    if names != (ROOT_NAME, ISSUER_NAME):
+        raise NotAsExpected(
+            f"expected the authorities {ROOT_NAME} and {ISSUER_NAME}, "
+            f"found {' and '.join(names)}"
+        )
+    try:
+        root.verify_directly_issued_by(root)
+        issuer.verify_directly_issued_by(root)
+    except (ValueError, TypeError, InvalidSignature) as error:
+        raise NotAsExpected(
+            f"expected an issuer that leads to the root: {type(error).__name__} {error}"
+        ) from error
+    for certificate in (root, issuer):
+        limits = certificate.extensions.get_extension_for_class(BasicConstraints)
+        if not limits.value.ca:
+            name = common_name(certificate.subject)
+            raise NotAsExpected(f"expected {name} to be an authority")
+
+
+def common_name(name: Name) -> str:
+    """The common name in a subject."""
+    return str(name.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+
+
+def require_identity(report: Mapping[str, object], name: str) -> None:
+    """Raises `NotAsExpected` unless a directory holds a good certificate of a name."""
+    wanted = {
+        "names": [name],
+        "key_matches": True,
+        "chain_verifies": True,
+        "problems": [],
+    }
+    for what, expected in wanted.items():
+        if report.get(what) != expected:
+            raise NotAsExpected(
+                f"expected {what} of the certificate to be {expected!r}, "
+                f"found {report.get(what)!r}"
+            )
+
+
+def require_refusal(status: int, printed: str, reason: str) -> None:
+    """Raises `NotAsExpected` unless a program failed, for the right reason."""
+    if status != 1 or reason not in printed:
+        raise NotAsExpected(
+            f"expected status 1 because of {reason!r}, found status {status}", printed
+        )
+
+
+def require_meeting(met: Meeting, client: str, server: str, to: Endpoint) -> None:
+    """Raises `NotAsExpected` unless the right two met, after a redirect."""
+    found = (met.client.name, met.server.name, met.original)
+    wanted = (client, server, (to.address, to.port))
+    if found != wanted:
+        raise NotAsExpected(
+            f"expected {client} to meet {server}, which is told of {to}, "
+            f"found {met.client.name}, {met.server.name} and {met.original}"
+        )
+
+
+def require_renewals(talk: Talk, *, at_least: int) -> None:
+    """Raises `NotAsExpected` unless enough connections all went well, old and new.
+
+    Both sides have to be seen with the certificate they had, and with another.
+    """
+    if talk.failures:
+        raise NotAsExpected(
+            f"{len(talk.failures)} of {talk.count} connections failed during the "
+            "renewals, expected 0",
+            "\n".join(talk.failures[:1]),
+        )
+    seen = min(len(talk.servers), len(talk.clients))
+    if talk.count < at_least or seen < 2:
+        raise NotAsExpected(
+            f"expected at least {at_least} connections with two certificates of each "
+            f"side, found {talk.count} with {len(talk.clients)} and "
+            f"{len(talk.servers)}"
+        )

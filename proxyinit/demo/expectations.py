@@ -153,3 +153,19 @@ CHAINS = (
     ),
 )
 """What Linkerd's arguments put into the nat table, the same for both families."""
+
+
+# === identities ===
+
+WORKLOADS = {
+    "web": "web.shop.serviceaccount.identity.linkerd.cluster.local",
+    "api": "api.shop.serviceaccount.identity.linkerd.cluster.local",
+}
+"""The two pods: what their certificates have to say."""
+
+ROOT_NAME = "root.linkerd.cluster.local"
+ISSUER_NAME = "identity.linkerd.cluster.local"
+
+CERTIFICATE_LIFETIME, CLOCK_SKEW = "5s", "1s"
+MIN_REFRESH = "1s"
+"""Short enough that a renewal can be watched; a day and ten seconds by default."""

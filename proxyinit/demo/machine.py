@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 from proxyinit.backend import ALL_VERSIONS, locate, program_name
@@ -18,17 +20,26 @@ class Unsuitable(ProxyInitError):
     """The demo can't run on this machine, or not as this user."""
 
 
-def require(mode: str, program: str) -> None:
+def require(mode: str, program: str, identity_program: str) -> None:
     """Raises `Unsuitable` with one sentence unless the demo can start."""
     if os.geteuid() != 0:
         raise Unsuitable(
             "root is needed, for network namespaces and firewall rules: try 'sudo' "
             "in front of the same command"
         )
-    if not os.access(program, os.X_OK):
+    for name, path, option in (
+        ("proxy-init", program, "--program"),
+        ("proxy-identity", identity_program, "--identity-program"),
+    ):
+        if not os.access(path, os.X_OK):
+            raise Unsuitable(
+                f"there is no {name} at {path}: install this package into the "
+                f"Python that runs the demo, or name the program with {option}"
+            )
+    if not shutil.which("setpriv"):
         raise Unsuitable(
-            f"there is no proxy-init at {program}: install this package into the "
-            "Python that runs the demo, or name the program with --program"
+            "not found: setpriv, to run programs as the proxy's user: install "
+            "util-linux"
         )
     if not Host().has_ipv6():
         raise Unsuitable("this kernel has no IPv6, and the demo shows both families")
@@ -75,9 +86,11 @@ def _listing(runner: SystemRunner, argv: list[str]) -> str:
 
 def residue() -> list[str]:
     """What this process has left on the machine, in words: should be nothing."""
-    ours = f"proxyinit-{os.getpid()}-"
-    names = sorted(path.name for path in _NAMESPACES.glob(f"{ours}*"))
+    ours = f"proxyinit-{os.getpid()}-*"
+    names = sorted(path.name for path in _NAMESPACES.glob(ours))
     found = [f"network namespace {name}" for name in names]
+    folders = sorted(Path(tempfile.gettempdir()).glob(ours))
+    found += [f"folder {folder}" for folder in folders]
     return [*found, "a process that was started"] if _has_child() else found
 
 

@@ -72,6 +72,11 @@ class Narrator:
         self._indented(Text.assemble(("$ ", "dim"), (shown, "bold")))
         self._line()
 
+    def printed(self, text: str) -> None:
+        """What a program printed for people, as it is."""
+        self._indented(Text(text.rstrip()))
+        self._line()
+
     def table(self, table: Table) -> None:
         """A table, or a picture made as one."""
         self._indented(table)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 from pyroute2 import NetlinkError
 
-from proxyinit.demo import interception, machine
+from proxyinit.demo import identity, interception, machine
 from proxyinit.demo.checks import NotAsExpected
 from proxyinit.demo.interrupts import Interrupted, Interrupts
 from proxyinit.demo.narrator import Narrator, console
@@ -14,14 +18,23 @@ from proxyinit.demo.stage import Chapter, Stage
 from proxyinit.errors import ProxyInitError
 from proxyinit.lab import Lab
 
-CHAPTERS: tuple[Chapter, ...] = interception.CHAPTERS
+CHAPTERS: tuple[Chapter, ...] = (
+    *interception.CHAPTERS[:-1],
+    *identity.CHAPTERS,
+    interception.CHAPTERS[-1],  # the redirect is removed last
+)
 
 
-def play(mode: str, program: str, chapters: Sequence[Chapter] = CHAPTERS) -> int:
+def play(
+    mode: str,
+    program: str,
+    identity_program: str,
+    chapters: Sequence[Chapter] = CHAPTERS,
+) -> int:
     """Play the chapters; the exit code: 0 only when everything was as expected."""
     try:
-        machine.require(mode, program)
-        _play(Narrator(console()), mode, program, chapters)
+        machine.require(mode, program, identity_program)
+        _play(Narrator(console()), mode, (program, identity_program), chapters)
     except Interrupted as interrupt:
         _complain(f"ended by {interrupt}", _leftovers())
         return 128 + interrupt.number
@@ -35,29 +48,43 @@ def play(mode: str, program: str, chapters: Sequence[Chapter] = CHAPTERS) -> int
 
 
 def _play(
-    narrator: Narrator, mode: str, program: str, chapters: Sequence[Chapter]
+    narrator: Narrator,
+    mode: str,
+    programs: tuple[str, str],
+    chapters: Sequence[Chapter],
 ) -> None:
     rules = machine.firewall()
-    with Interrupts() as interrupts, _lab() as lab:
+    with Interrupts() as interrupts, _folder() as folder, _lab() as lab:
         stage = Stage(
             lab=lab,
             narrator=narrator,
             interrupts=interrupts,
             mode=mode,
-            program=program,
+            program=programs[0],
+            identity_program=programs[1],
+            folder=folder,
         )
         narrator.opening(
             "A pod's first seconds in a service mesh",
-            "All of this happens for real, in two network namespaces: small networks "
-            "of their own inside this kernel, as every pod has one. This machine's "
-            "own network and rules are not touched, and nothing stays behind.",
+            "All of this happens for real, in network namespaces: small networks of "
+            "their own inside this kernel, as every pod has one. This machine's own "
+            "network and rules are not touched, and nothing stays behind.",
         )
         for chapter in chapters:
             narrator.chapter(chapter.title, chapter.why)
             chapter.act(stage)
     _require_untouched(rules)
-    narrator.proved("this machine is as it was: no namespace, rule or process is left")
+    narrator.proved(
+        "this machine is as it was: no namespace, rule, process or file is left"
+    )
     narrator.closing("Everything happened as it should.")
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder for keys and certificates, gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix=f"proxyinit-{os.getpid()}-") as folder:
+        yield Path(folder)
 
 
 def _lab() -> Lab:

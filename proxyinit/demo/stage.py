@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proxyinit.backend import KINDS, program_name
@@ -14,7 +15,7 @@ from proxyinit.demo.interrupts import Interrupts
 from proxyinit.demo.narrator import Narrator
 from proxyinit.errors import CommandFailed
 from proxyinit.iptables_save import parse
-from proxyinit.lab import PROXY_UID, Answer, Lab, ask
+from proxyinit.lab import PROXY_UID, Answer, Lab, Namespace, ask
 from proxyinit.rules import Ruleset
 from proxyinit.runner import Output, SystemRunner
 
@@ -41,7 +42,8 @@ class Chapter:
 class Stage:
     """What chapters act on; whatever they start in the lab ends with the lab.
 
-    `program` is the path of proxy-init, `mode` its --iptables-mode.
+    `program` is the path of proxy-init, `mode` its --iptables-mode. `folder` is for
+    files, and gone after the demo.
     """
 
     lab: Lab
@@ -49,19 +51,28 @@ class Stage:
     interrupts: Interrupts
     mode: str
     program: str
+    identity_program: str
+    folder: Path
     runner: SystemRunner = field(
         default_factory=lambda: SystemRunner(timeout_s=_PROGRAM_LIMIT_S)
     )
 
-    def run(self, argv: Sequence[str]) -> Output:
+    def run(self, argv: Sequence[str], pod: Namespace | None = None) -> Output:
         """Run a program inside the pod; raises `CommandFailed` unless it exits 0."""
         self.interrupts.check()
-        return self.lab.pod.run(self.runner.run, list(argv))
+        return (pod or self.lab.pod).run(self.runner.run, list(argv))
 
-    def proxy_init(self, arguments: Sequence[str], *, show: bool = False) -> float:
+    def proxy_init(
+        self,
+        arguments: Sequence[str],
+        *,
+        show: bool = False,
+        pod: Namespace | None = None,
+    ) -> float:
         """Run the installed proxy-init inside the pod; the seconds it took.
 
-        `show` tells the reader the command line first.
+        `show` tells the reader the command line first. `pod` is another than the
+        lab's first.
         """
         words = [*arguments, "--log-level", "warn"]
         if self.mode != "legacy" and "cleanup" not in arguments:
@@ -70,7 +81,7 @@ class Stage:
             self.narrator.command(["proxy-init", *words])
         start = time.monotonic()
         try:
-            said = self.run([self.program, *words])
+            said = self.run([self.program, *words], pod)
         except CommandFailed as error:
             raise NotAsExpected(
                 f"{self.program} ended with status {error.status}, expected 0",

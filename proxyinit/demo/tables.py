@@ -1,12 +1,16 @@
-"""The tables of the chapters on interception: how they look, not what is in them."""
+"""The tables of the chapters: how they look, not what is in them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cryptography.x509 import Certificate
 from rich.table import Table
 from rich.text import Text
 
 from proxyinit.backend import ALL_VERSIONS, family
-from proxyinit.demo.checks import Found, past
+from proxyinit.demo.checks import Found, common_name, past
 from proxyinit.demo.expectations import (
     APP_PORT,
     CHAINS,
@@ -21,6 +25,9 @@ from proxyinit.demo.expectations import (
 from proxyinit.demo.narrator import grid
 from proxyinit.demo.stage import APP_UID
 from proxyinit.lab import CLIENT, POD, PROXY_UID, WORLD, Load
+
+if TYPE_CHECKING:
+    from identity.testing.peers import Meeting
 
 _MEANING_WIDTH = max(len(line.meaning) for wanted in CHAINS for line in wanted.lines)
 
@@ -103,3 +110,36 @@ def counts(mine: Load, peer: Load) -> Table:
 
 def _zero_wanted(number: int) -> Text:
     return Text(f"{number:,}", "bold red" if number else "bold green")
+
+
+def authorities(certificates: Sequence[Certificate]) -> Table:
+    """Who signs for whom, and for how long."""
+    heading = ("authority", "signed by", "valid until")
+    return grid([_authority(found) for found in certificates], heading=heading)
+
+
+def _authority(found: Certificate) -> tuple[str, str, str]:
+    who, by = common_name(found.subject), common_name(found.issuer)
+    return who, "itself" if by == who else by, f"{found.not_valid_after_utc:%F}"
+
+
+def meeting(met: Meeting, names: tuple[str, str]) -> Table:
+    """What each of two workloads knows of the other."""
+    client, server = names
+    return grid(
+        [(client, "meets", met.server.name), (server, "meets", met.client.name)]
+    )
+
+
+def renewals(found: Sequence[tuple[str, Certificate, Certificate]]) -> Table:
+    """Certificates before and after, by workload."""
+    rows = [
+        (who, when, f"{certificate.serial_number:032x}", _time(certificate))
+        for who, old, new in found
+        for when, certificate in (("before", old), ("after", new))
+    ]
+    return grid(rows, heading=("", "", "serial", "valid until"))
+
+
+def _time(certificate: Certificate) -> str:
+    return f"{certificate.not_valid_after_utc:%T} UTC"
