@@ -24,8 +24,8 @@ class Options(Record):
     """How to go about it: where, with which programs, how patiently.
 
     `mode` is one of flags.MODES. `netns` is a path, of ``--pid`` too; empty means
-    the caller's own namespace. `bin_dir` is searched before PATH; `close_wait_s` 0
-    leaves the sysctl alone.
+    the caller's own namespace. `bin_dir` is searched instead of PATH;
+    `close_wait_s` 0 leaves the sysctl alone.
     """
 
     mode: str = "legacy"

@@ -48,15 +48,17 @@ class Output(Record):
 class SystemRunner:
     """Runs programs of this machine in the caller's namespaces.
 
-    `bin_dir` is searched first. A program that takes longer than `timeout_s`
-    is killed; the lock wait of iptables must fit into it.
+    With `bin_dir` only that folder is searched: who names a program's path means it,
+    and programs of two installations don't mix. A program that takes longer than
+    `timeout_s` is killed; the lock wait of iptables must fit into it.
     """
 
     def __init__(self, bin_dir: str = "", timeout_s: float = 60) -> None:
         # Messages are matched by their text, so they must not be translated.
         self._environment = {**os.environ, "LC_ALL": "C"}
         path = os.environ.get("PATH", "")
-        folders = (bin_dir, *path.split(":"), *SYSTEM_DIRS.split(":"))
+        everywhere = (*path.split(":"), *SYSTEM_DIRS.split(":"))
+        folders = (bin_dir,) if bin_dir else everywhere
         self._folders = [folder for folder in folders if folder]
         self._timeout_s = timeout_s
 

@@ -107,21 +107,23 @@ def test_no_descriptor_stays_open(code: int) -> None:
 def test_where_programs_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The folder given, then PATH, then the system's; only what can be executed."""
+    """In the folder given, else PATH and the system's; only what can be executed."""
     given, path = tmp_path / "given", tmp_path / "path"
     given.mkdir()
     path.mkdir()
-    (given / "plain").touch()
+    (path / "plain").touch()
     script(path / "both", "")
     monkeypatch.setenv("PATH", f"{path}:")
-    runner = SystemRunner(f"{given}/")
+    anywhere, there = SystemRunner(), SystemRunner(f"{given}/")
 
-    assert runner.find("both") == str(path / "both")
+    assert there.find("both") is None
     script(given / "both", "")
-    assert runner.find("both") == str(given / "both")
-    assert runner.find("plain") is None
-    assert runner.find("sh") in ("/usr/bin/sh", "/bin/sh")
-    assert runner.find("no such program") is None
+    assert there.find("both") == str(given / "both")
+    assert there.find("sh") is None
+    assert anywhere.find("both") == str(path / "both")
+    assert anywhere.find("plain") is None
+    assert anywhere.find("sh") in ("/usr/bin/sh", "/bin/sh")
+    assert anywhere.find("no such program") is None
 
 
 def test_messages_are_not_translated(monkeypatch: pytest.MonkeyPatch) -> None:
