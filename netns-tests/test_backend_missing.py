@@ -183,24 +183,36 @@ def test_no_whole_backend_is_an_error_that_lists_what_lacks(
 
 
 def test_folder_of_a_programs_name_is_no_program(
-    namespace: Namespace, run: Run, tmp_path: Path
+    namespace: Namespace, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder on the search path that is called like a program is passed over."""
     (tmp_path / "iptables-legacy-save").mkdir()
-    path = str(tmp_path / "iptables-legacy")
-    done = run(LEGACY, "--firewall-bin-path", path)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    done = run(LEGACY)
     assert done.returncode == 0, done.stderr
     assert jumps(namespace) == ON_LEGACY
 
 
-def test_program_that_is_none_is_given_up(
+def test_a_path_means_that_folder_and_no_other(
     namespace: Namespace, run: Run, tmp_path: Path
+) -> None:
+    """Programs named by a path that leads nowhere are not replaced by others."""
+    path = tmp_path / "nowhere" / "iptables-nft"
+    done = run((*LEGACY, *NFT), "--firewall-bin-path", str(path))
+    assert done.returncode == 1
+    assert "not found: iptables-nft-save" in done.stderr
+    assert jumps(namespace) == {}
+
+
+def test_program_that_is_none_is_given_up(
+    namespace: Namespace, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that the kernel can't run counts as a backend that can't be used."""
     for name in LEGACY:
         (tmp_path / name).write_bytes(b"\x7fELF, of another machine")
         (tmp_path / name).chmod(0o755)
-    done = run(NFT, "--firewall-bin-path", str(tmp_path / "iptables-legacy"))
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    done = run(NFT)
     assert done.returncode == 0, done.stderr
     assert jumps(namespace) == ON_NFT
     (warning,) = lines(done, "warning")
