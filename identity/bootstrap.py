@@ -15,6 +15,7 @@ import signal
 
 from identity import keys, names, pem, store
 from identity.errors import IdentityError
+from identity.variables import DIRECTORY, LOCAL_NAME, TRUST_ANCHORS
 from proxyinit.record import Record
 
 TYPE_CHECKING = False
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
 
     Say = Callable[[str, str], object]
     """Takes a log line: its level, its message."""
-
-DIRECTORY = "LINKERD2_PROXY_IDENTITY_DIR"
-LOCAL_NAME = "LINKERD2_PROXY_IDENTITY_LOCAL_NAME"
-TRUST_ANCHORS = "LINKERD2_PROXY_IDENTITY_TRUST_ANCHORS"
 
 KEY = "key.p8"
 CSR = "csr.der"
@@ -106,19 +103,15 @@ def write_key_pair(
     store.write_pair(directory, files, disk)
 
 
-def become(
-    command: Command, environ: Mapping[str, str], execve: Callable[..., object]
-) -> NoReturn:
-    """Replace this process with the command. Raises OSError if that fails.
+def execute(path: str, argv: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
+    """Replace this process with a program. Raises OSError if that fails.
 
     Python ignores two signals, and what is ignored stays so in the next program:
     a proxy would not notice that a peer of its pipe is gone.
     """
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-    program = os.path.basename(command.path)
-    execve(command.path, [program, *command.arguments], dict(environ))
-    raise AssertionError("execve returned")
+    os.execve(path, list(argv), environ)  # noqa: S606  (what this program is for)
 
 
 def run(
@@ -127,7 +120,7 @@ def run(
     say: Say,
     *,
     disk: store.Disk | None = None,
-    execve: Callable[..., object] = os.execve,
+    execute: Callable[..., object] = execute,
 ) -> int:
     """Check, write, become the proxy; the exit code if that could not be."""
     wrong = list(problems(environ, command))
@@ -137,7 +130,10 @@ def run(
         return 1
     try:
         prepare(environ, say, disk=disk or store.Disk())
-        become(command, environ, execve)
+        # Upstream passes no name at all, which Python's execve refuses; no proxy
+        # looks at it.
+        name = os.path.basename(command.path)
+        execute(command.path, [name, *command.arguments], dict(environ))
     except IdentityError as error:
         say("fatal", str(error))
     except OSError as error:

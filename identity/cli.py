@@ -12,8 +12,9 @@ from typing import Any
 
 import click
 
-from identity.bootstrap import DIRECTORY, LOCAL_NAME, PROXY
+from identity.bootstrap import PROXY
 from identity.errors import IdentityError, Misconfigured
+from identity.variables import DIRECTORY, LOCAL_NAME
 from proxyinit import __version__
 
 LAZY = {

@@ -14,15 +14,15 @@ from typing import Any
 
 import click
 
-from identity import config, durations, env, hooks, logs
+from identity import config, durations, env, hooks, logs, variables
 from identity.agent import Agent
-from identity.bootstrap import TRUST_ANCHORS
 from identity.client import Certifier
 from identity.clock import SystemClock
 from identity.errors import Misconfigured
 from identity.health import pages, serving
 from identity.metrics import Metrics
 from identity.resolve import SystemLookup
+from identity.variables import TRUST_ANCHORS
 
 
 class Duration(click.ParamType[timedelta]):
@@ -52,7 +52,7 @@ class Address(click.ParamType[tuple[str, int]]):
         host, colon, port = str(value).rpartition(":")
         if not colon or not port.isdigit() or int(port) > 65535:
             self.fail("expected an address and a port, as 127.0.0.1:4192", param, ctx)
-        return host.strip("[]") or "::", int(port)
+        return host.strip("[]"), int(port)
 
 
 def client_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -91,8 +91,8 @@ def read_config(
             values[TRUST_ANCHORS] = Path(given[TRUST_ANCHORS]).read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise Misconfigured([f"--trust-anchors: {error}"]) from error
-    inbound = config.connect_timeout_of("INBOUND")
-    outbound = config.connect_timeout_of("OUTBOUND")
+    inbound = variables.connect_timeout_of("INBOUND")
+    outbound = variables.connect_timeout_of("OUTBOUND")
     if outbound in given:  # one option for whichever applies
         values[inbound] = given[outbound]
     return env.read(values, {name: spelled[name] for name in given})

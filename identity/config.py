@@ -6,30 +6,21 @@ import ipaddress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from identity.bootstrap import DIRECTORY, LOCAL_NAME, TRUST_ANCHORS
 from identity.schedule import Backoff, RefreshPolicy
 from identity.trust import Anchors
-
-PREFIX = "LINKERD2_PROXY_"
-SERVER_ID = f"{PREFIX}IDENTITY_SERVER_ID"
-SERVER_NAME = f"{PREFIX}IDENTITY_SERVER_NAME"
-TOKEN_FILE = f"{PREFIX}IDENTITY_TOKEN_FILE"
-SVC_ADDR = f"{PREFIX}IDENTITY_SVC_ADDR"
-SVC_NAME = f"{PREFIX}IDENTITY_SVC_NAME"
-MIN_REFRESH = f"{PREFIX}IDENTITY_MIN_REFRESH"
-MAX_REFRESH = f"{PREFIX}IDENTITY_MAX_REFRESH"
-DISABLED = f"{PREFIX}IDENTITY_DISABLED"
-SPIRE = (
-    f"{PREFIX}IDENTITY_SPIRE_WORKLOAD_API_ADDRESS",
-    f"{PREFIX}IDENTITY_SPIRE_SOCKET",
+from identity.variables import (
+    DIRECTORY,
+    LOCAL_NAME,
+    MAX_REFRESH,
+    MIN_REFRESH,
+    SVC_ADDR,
+    SVC_NAME,
+    TOKEN_FILE,
+    TRUST_ANCHORS,
+    connect_timeout_of,
 )
 
 CONNECT_TIMEOUT = {"OUTBOUND": timedelta(seconds=1), "INBOUND": timedelta(seconds=0.3)}
-
-
-def connect_timeout_of(direction: str) -> str:
-    """The variable for connections OUTBOUND, or INBOUND for a service on loopback."""
-    return f"{PREFIX}{direction}_CONNECT_TIMEOUT"
 
 
 @dataclass(frozen=True, slots=True)

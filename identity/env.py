@@ -14,23 +14,11 @@ from datetime import timedelta
 from typing import TypeVar
 
 from identity import durations
-from identity.bootstrap import DIRECTORY, LOCAL_NAME, TRUST_ANCHORS
 from identity.config import (
     CONNECT_TIMEOUT,
-    DISABLED,
-    MAX_REFRESH,
-    MIN_REFRESH,
-    PREFIX,
-    SERVER_ID,
-    SERVER_NAME,
     SETTINGS,
-    SPIRE,
-    SVC_ADDR,
-    SVC_NAME,
-    TOKEN_FILE,
     Config,
     Service,
-    connect_timeout_of,
     ip_address,
     is_loopback,
 )
@@ -38,6 +26,22 @@ from identity.errors import IdentityError, Misconfigured
 from identity.names import dns_name, is_uri, local_name, tls_id
 from identity.schedule import Backoff, RefreshPolicy
 from identity.trust import Anchors
+from identity.variables import (
+    DIRECTORY,
+    DISABLED,
+    LOCAL_NAME,
+    MAX_REFRESH,
+    MIN_REFRESH,
+    PREFIX,
+    SERVER_ID,
+    SERVER_NAME,
+    SPIRE,
+    SVC_ADDR,
+    SVC_NAME,
+    TOKEN_FILE,
+    TRUST_ANCHORS,
+    connect_timeout_of,
+)
 
 T = TypeVar("T")
 

@@ -75,7 +75,10 @@ def respond(head: bytes, served: Pages) -> bytes:
 
 @contextlib.asynccontextmanager
 async def serving(host: str, port: int, served: Pages) -> AsyncIterator[int]:
-    """Serve until left; the port. Raises `IdentityError` if the address is taken."""
+    """Serve until left; the port. No host means every address of this machine.
+
+    Raises `IdentityError` if the address is taken.
+    """
     open_writers: set[asyncio.StreamWriter] = set()
 
     async def answer(

@@ -22,7 +22,6 @@ Endpoint: TypeAlias = tuple[str, int]
 
 T = TypeVar("T")
 
-SRV_TIMEOUT_S = 2.0
 ADDRESS_TIMEOUT_S = 5.0
 
 
@@ -42,6 +41,7 @@ class SystemLookup:
 
     resolv_conf: str = "/etc/resolv.conf"
     port: int = 53
+    srv_timeout_s: float = 2.0
 
     async def srv(self, name: str) -> list[tuple[str, int]]:
         """SRV records; the system's resolver knows none, so by our own query."""
@@ -52,7 +52,7 @@ class SystemLookup:
             resolver = dns.asyncresolver.Resolver(self.resolv_conf)
             resolver.port = self.port
             found = await resolver.resolve(
-                name, "SRV", search=True, lifetime=SRV_TIMEOUT_S
+                name, "SRV", search=True, lifetime=self.srv_timeout_s
             )
         except dns.exception.DNSException as error:
             raise OSError(str(error)) from error

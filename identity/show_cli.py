@@ -13,8 +13,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from identity.bootstrap import DIRECTORY
 from identity.show import Report, examine
+from identity.variables import DIRECTORY
 
 
 @click.command()

@@ -15,10 +15,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from identity import bootstrap, keys, pem
-from identity.bootstrap import DIRECTORY, LOCAL_NAME, TRUST_ANCHORS, Command
+from identity.bootstrap import Command
 from identity.entry import bootstrap_command
 from identity.errors import BadTrustAnchors, DirectoryUnusable
 from identity.store import Disk, write_pair
+from identity.variables import DIRECTORY, LOCAL_NAME, TRUST_ANCHORS
 
 NAME = "web.emojivoto.serviceaccount.identity.linkerd.cluster.local"
 TRUE = Command("/bin/true")
@@ -198,12 +199,12 @@ def test_unset_is_wrong_as_empty_is(tmp_path: Path) -> None:
 def test_a_proxy_that_does_not_start_is_told(environ: dict[str, str]) -> None:
     """When exec fails all the same, the program says so and exits 1."""
 
-    def execve(*_: object) -> None:
+    def execute(*_: object) -> None:
         raise OSError(8, "Exec format error")
 
     lines: list[tuple[str, str]] = []
     say = lambda level, line: lines.append((level, line))  # noqa: E731
-    assert bootstrap.run(environ, TRUE, say, execve=execve) == 1
+    assert bootstrap.run(environ, TRUE, say, execute=execute) == 1
     assert lines == [("fatal", "Failed to run proxy: exec format error: /bin/true")]
 
 
@@ -329,7 +330,11 @@ def test_a_directory_that_can_not_be_written(environ: dict[str, str]) -> None:
     disk = FailingDisk(0, OSError(30, "Read-only file system", environ[DIRECTORY]))
 
     status = bootstrap.run(
-        environ, TRUE, lambda _, line: lines.append(line), disk=disk, execve=pytest.fail
+        environ,
+        TRUE,
+        lambda _, line: lines.append(line),
+        disk=disk,
+        execute=pytest.fail,
     )
 
     assert status == 1

@@ -22,13 +22,13 @@ from pathlib import Path
 import grpc
 import pytest
 
-from identity import cli, config, env
+from identity import cli, env, variables
 from identity._proto.identity_pb2 import CertifyRequest, CertifyResponse
-from identity.bootstrap import DIRECTORY, LOCAL_NAME, TRUST_ANCHORS
 from identity.client_cli import read_config
 from identity.errors import Misconfigured
 from identity.testing import CA
 from identity.testing.mesh import MeshService, certified
+from identity.variables import DIRECTORY, LOCAL_NAME, TRUST_ANCHORS
 
 NAME = "web.emojivoto.serviceaccount.identity.linkerd.cluster.local"
 TOKEN = "eyJhbGciOiJub25lIn0.c2VjcmV0.dG9rZW4"  # noqa: S105  (nobody's)
@@ -95,12 +95,12 @@ def pod(tmp_path: Path) -> Iterator[Pod]:
         DIRECTORY: str(tmp_path / "ee"),
         LOCAL_NAME: NAME,
         TRUST_ANCHORS: ROOT.pem.decode(),
-        config.TOKEN_FILE: str(tmp_path / "token"),
+        variables.TOKEN_FILE: str(tmp_path / "token"),
         "PATH": os.environ["PATH"],
         "PYTHONPATH": SOURCE,
     }
     with MeshService(lambda request, _: certified(request, ISSUER)) as service:
-        environ[config.SVC_ADDR] = f"127.0.0.1:{service.port}"
+        environ[variables.SVC_ADDR] = f"127.0.0.1:{service.port}"
         made = Pod(tmp_path, environ, service)
         service.handler = made.answer
         yield made
@@ -189,7 +189,7 @@ def test_certify_ends_at_once_when_stopped(pod: Pod) -> None:
 def test_all_mistakes_at_once(pod: Pod) -> None:
     """Exit 2, a line for each, spelled as the user did; nothing is touched."""
     del pod.environ[LOCAL_NAME]
-    pod.environ[config.MAX_REFRESH] = "soon"
+    pod.environ[variables.MAX_REFRESH] = "soon"
     status, said = pod.run("run", "--svc-addr", "nowhere")
     assert status == 2
     assert "Error: 4 mistakes in the configuration:\n" in said
@@ -274,7 +274,7 @@ def test_run_renews_tells_and_recovers(pod: Pod) -> None:
 def test_run_without_any_service(pod: Pod) -> None:
     """Alive but not ready, while the service can't be reached; SIGINT ends it, too."""
     port = free_port()
-    pod.environ[config.SVC_ADDR] = f"127.0.0.1:{free_port()}"
+    pod.environ[variables.SVC_ADDR] = f"127.0.0.1:{free_port()}"
     process = pod.start("run", "--admin-addr", f"127.0.0.1:{port}")
     assert process.stderr is not None
     line = process.stderr.readline()
@@ -319,8 +319,8 @@ def test_options_win_over_variables(pod: Pod) -> None:
     read = read_config(
         {
             TRUST_ANCHORS: str(other),
-            config.SVC_ADDR: "[::1]:80",
-            config.connect_timeout_of("OUTBOUND"): "7s",
+            variables.SVC_ADDR: "[::1]:80",
+            variables.connect_timeout_of("OUTBOUND"): "7s",
             LOCAL_NAME: None,
         },
         pod.environ,

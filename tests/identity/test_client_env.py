@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from identity import config, env
-from identity.bootstrap import LOCAL_NAME
+from identity import config, env, variables
 from identity.config import Service
 from identity.errors import Misconfigured
 from identity.schedule import Backoff, RefreshPolicy
 from identity.testing import CA
+from identity.variables import LOCAL_NAME
 
 NAME = "web.emojivoto.serviceaccount.identity.linkerd.cluster.local"
 SERVER = "linkerd-identity.linkerd.serviceaccount.identity.linkerd.cluster.local"
@@ -178,8 +178,8 @@ def test_mistakes_and_their_words(
 
 def test_options_are_called_by_their_names(good: dict[str, str]) -> None:
     """A mistake in an option is told as the option's."""
-    values = good | {config.MIN_REFRESH: "x"}
-    said = mistakes(values, {config.MIN_REFRESH: "--min-refresh"})
+    values = good | {variables.MIN_REFRESH: "x"}
+    said = mistakes(values, {variables.MIN_REFRESH: "--min-refresh"})
     assert said == [
         "--min-refresh 'x': expected digits and one of ms, s, m, h, d, such as 10s"
     ]
@@ -239,7 +239,7 @@ def test_addresses(
     good: dict[str, str], address: str, service: Service, authority: str
 ) -> None:
     """Where the service is, whether TLS is spoken, and what HTTP/2 calls it."""
-    read = env.read(good | {config.SVC_ADDR: address})
+    read = env.read(good | {variables.SVC_ADDR: address})
     assert read.service == service
     assert read.service.authority == authority
     expected = timedelta(milliseconds=1000 if service.name else 100)
@@ -248,28 +248,28 @@ def test_addresses(
 
 def test_loopback_needs_no_service_name(good: dict[str, str]) -> None:
     """Inside the identity pod there is nobody to be told apart."""
-    values = good | {config.SVC_ADDR: "localhost.:8080"}
-    del values[config.SVC_NAME]
+    values = good | {variables.SVC_ADDR: "localhost.:8080"}
+    del values[variables.SVC_NAME]
     assert env.read(values).service.name is None
 
 
 def test_a_service_known_by_uri(good: dict[str, str]) -> None:
     """A SPIFFE id may stand where a DNS name does."""
-    values = good | {config.SVC_NAME: "spiffe://td/ns/linkerd/sa/identity"}
+    values = good | {variables.SVC_NAME: "spiffe://td/ns/linkerd/sa/identity"}
     assert env.read(values).service.name == "spiffe://td/ns/linkerd/sa/identity"
 
 
 def test_id_and_name_instead_of_the_local_name(good: dict[str, str]) -> None:
     """Without LOCAL_NAME the other two count, and have to be the same."""
     values = {k: v for k, v in good.items() if k != LOCAL_NAME}
-    both = {config.SERVER_ID: NAME, config.SERVER_NAME: NAME.upper()}
+    both = {variables.SERVER_ID: NAME, variables.SERVER_NAME: NAME.upper()}
     assert env.read(values | both).name == NAME
-    other = both | {config.SERVER_NAME: "a.b"}
+    other = both | {variables.SERVER_NAME: "a.b"}
     assert env.read(good | other).name == NAME, "LOCAL_NAME wins"
     said = "linkerd identity requires a TLS Id and server name to be the same: "
-    said += f"{config.SERVER_ID} is {NAME!r}, {config.SERVER_NAME} is 'a.b'"
+    said += f"{variables.SERVER_ID} is {NAME!r}, {variables.SERVER_NAME} is 'a.b'"
     assert mistakes(values | other) == [said]
-    assert mistakes(values | {config.SERVER_ID: NAME}) == [
+    assert mistakes(values | {variables.SERVER_ID: NAME}) == [
         "IDENTITY_SERVER_NAME is missing"
     ]
 
@@ -290,7 +290,7 @@ def test_backoff_of_the_proxy_is_taken(good: dict[str, str]) -> None:
 
 def test_refresh_bounds(good: dict[str, str]) -> None:
     """Both bounds can be set; zero is a bound too."""
-    values = good | {config.MIN_REFRESH: "0", config.MAX_REFRESH: "2h"}
+    values = good | {variables.MIN_REFRESH: "0", variables.MAX_REFRESH: "2h"}
     assert env.read(values).refresh == RefreshPolicy(
         shortest=timedelta(), longest=timedelta(hours=2)
     )

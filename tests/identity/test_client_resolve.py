@@ -145,7 +145,7 @@ def name_server(folder: Path, **srv: list[str]) -> Iterator[SystemLookup]:
     thread.start()
     conf = folder / "resolv.conf"
     conf.write_text("nameserver 127.0.0.1\nsearch example.test\n")
-    yield SystemLookup(str(conf), server.getsockname()[1])
+    yield SystemLookup(str(conf), server.getsockname()[1], srv_timeout_s=30)
     server.sendto(b"", server.getsockname())
     thread.join()
     server.close()

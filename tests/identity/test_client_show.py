@@ -18,7 +18,6 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from identity import directory, keys
-from identity.bootstrap import DIRECTORY
 from identity.cli import root as command
 from identity.config import Config, Service
 from identity.credentials import Answer
@@ -28,6 +27,7 @@ from identity.show_cli import panel
 from identity.store import Disk
 from identity.testing import CA, Leaf, whole_second
 from identity.trust import Anchors, accept
+from identity.variables import DIRECTORY
 
 NAME = "web.emojivoto.serviceaccount.identity.linkerd.cluster.local"
 NOW = whole_second()
