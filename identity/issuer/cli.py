@@ -153,9 +153,15 @@ def _serve(**options: Any) -> None:
     level = _LEVEL_NAMES.get(options["log_level"], options["log_level"])
     logs.configure(level, options["log_format"])
     config = configuration({**options, "log_level": level})
-    from identity.issuer.run import run  # noqa: PLC0415  (brings gRPC: not for --help)
+    # These bring gRPC, which is not needed for --help.
+    if config.workers > 1:
+        from identity.issuer import workers  # noqa: PLC0415
 
-    run(config)
+        workers.run(config)
+    else:
+        from identity.issuer import run  # noqa: PLC0415
+
+        run.run(config)
 
 
 issuer = GoCommand("issuer", params=list(_OPTIONS), callback=_serve, help=_HELP)

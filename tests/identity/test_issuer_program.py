@@ -360,12 +360,12 @@ def test_a_port_that_is_taken_is_told(folder: Path, api: KubernetesApi) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started, except multiprocessing's tracker."""
+    """The workers that a process has started."""
     found = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
     return [
         int(child)
         for child in found.split()
-        if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()
+        if b"identity.issuer.workers" in Path(f"/proc/{child}/cmdline").read_bytes()
     ]
 
 
