@@ -53,6 +53,7 @@ all other TCP    -p tcp -j REDIRECT --to-ports 4140
 """
 
 
+WEB = "web.shop.serviceaccount.identity.linkerd.cluster.local"
 IDENTITIES = """
 web  meets  api.shop.serviceaccount.identity.linkerd.cluster.local
 api  meets  web.shop.serviceaccount.identity.linkerd.cluster.local
@@ -173,9 +174,7 @@ def test_the_demo_shows_identities() -> None:
         ["identity.linkerd.cluster.local", "root.linkerd.cluster.local"],
     ]
     panel = [row for row in rows(done.stdout.replace("│", "")) if row[0] == "identity"]
-    assert panel == [
-        ["identity", "web.shop.serviceaccount.identity.linkerd.cluster.local"]
-    ]
+    assert panel == [["identity", WEB]]
     serials = [row[2] for row in shown if row[1:2] in (["before"], ["after"])]
     assert len(set(serials)) == len(serials) == 4
     calls = re.search(r"([\d,]+) connections with old and new certifi", done.stdout)
@@ -379,6 +378,11 @@ BROKEN_IDENTITY = [
         id="no authority",
     ),
     pytest.param(
+        _IN_PLACE_OF.format("ca", "exit 0"),
+        ["expected a certificate in", "/ca.crt"],
+        id="no certificate of an authority",
+    ),
+    pytest.param(
         'case "$2" in issuer) shift 2; exec PROGRAM ca root "$@";; esac\n'
         'exec PROGRAM "$@"',
         ["expected the authorities root.linkerd", "root.linkerd.cluster.local"],
@@ -408,6 +412,14 @@ BROKEN_IDENTITY = [
         'case "$3" in --format) echo {};; *) exec PROGRAM "$@";; esac',
         ["expected names of the certificate to be ['web.shop.", "found None"],
         id="a certificate of nobody",
+    ),
+    pytest.param(
+        'case "$1 $LINKERD2_PROXY_IDENTITY_DIR" in "run api") '
+        "export LINKERD2_PROXY_IDENTITY_TOKEN_FILE=tokens/web/token;"
+        f"export LINKERD2_PROXY_IDENTITY_LOCAL_NAME={WEB};;\n"
+        'esac; exec PROGRAM "$@"',
+        ["expected web and api to meet", "Hostname mismatch"],
+        id="a peer with another's name",
     ),
     pytest.param(
         'case "$1" in run) export LINKERD2_PROXY_IDENTITY_MIN_REFRESH=1h;; esac\n'

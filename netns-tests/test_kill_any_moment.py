@@ -159,10 +159,9 @@ def test_orphaned_restore_holds_the_next_run_up(
     real = shutil.which(slow.name)
     slow.write_text(f'#!/bin/sh\n: > {started}\n: < {go_on}\nexec {real} "$@"\n')
     slow.chmod(0o755)
-    path = f"{tmp_path}/iptables-{mode}"
-    target = ("--netns", namespace.path)
     first = subprocess.Popen(
-        [PROGRAM, *ARGUMENTS["A"], *target, "--firewall-bin-path", path],
+        command("A", namespace, mode),
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
         stderr=subprocess.DEVNULL,
     )
     started.read_bytes()  # returns once the program has opened it

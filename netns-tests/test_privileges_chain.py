@@ -7,6 +7,7 @@ error names the one that is missing.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 import subprocess
@@ -95,11 +96,11 @@ class Image:
         environment = (
             f"PYTHONHOME={self._root}/prefix",
             f"PYTHONPATH={self._root}/lib",
+            f"PATH={self._root}/bin:{os.environ['PATH']}",
             f"XTABLES_LOCKFILE={self._root}/run/xtables.lock",
         )
-        path = f"{self._root}/bin/iptables-{mode}"
         program = [str(self.python), f"{self._root}/proxy-init", *ARGUMENTS]
-        argv = ["env", *environment, *setpriv, *program, "--firewall-bin-path", path]
+        argv = ["env", *environment, *setpriv, *program, "--iptables-mode", mode]
         return namespace.exec(argv)
 
 

@@ -6,6 +6,7 @@ ip_tables, nf_tables or IPv6, pods without capabilities and security modules giv
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -186,7 +187,7 @@ def test_lock_that_the_kernel_lacks_is_held_by_nobody(namespace: Namespace) -> N
     assert "another program holds" not in error.partition("stderr=")[0]
 
 
-# === one program that fails: found before PATH by --firewall-bin-path ===
+# === one program that fails: the first of its name on PATH ===
 
 
 def replace(folder: Path, name: str, script: str) -> None:
@@ -198,10 +199,9 @@ def replace(folder: Path, name: str, script: str) -> None:
 def run_with(
     namespace: Namespace, folder: Path, mode: str, *arguments: str
 ) -> subprocess.CompletedProcess[str]:
-    path = f"{folder}/iptables-{mode}"
-    return namespace.exec(
-        [PROGRAM, *ARGUMENTS, "--firewall-bin-path", path, *arguments]
-    )
+    path = f"PATH={folder}:{os.environ['PATH']}"
+    argv = [PROGRAM, *ARGUMENTS, "--iptables-mode", mode, *arguments]
+    return namespace.exec(["env", path, *argv])
 
 
 NO_MODULE = (

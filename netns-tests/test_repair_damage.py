@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -260,13 +261,16 @@ def test_damage_in_one_family_leaves_the_other_alone(
     assert f"iptables-{mode}-restore" not in log.replace("ip6tables", "")
 
 
-def interfere(tmp_path: Path, mode: str, script: str) -> str:
-    """A restore program around which somebody else changes the rules; its path."""
+def interfere(tmp_path: Path, mode: str, script: str) -> list[str]:
+    """A run whose restore program has somebody else change the rules around it."""
     name = f"iptables-{mode}-restore"
     text = f'#!/bin/sh\nfeed() {{ {shutil.which(name)} "$@"; }}\n{script}\n'
     (tmp_path / name).write_text(text)
     (tmp_path / name).chmod(0o755)
-    return f"{tmp_path}/iptables-{mode}"
+    return [
+        *("env", f"PATH={tmp_path}:{os.environ['PATH']}"),
+        *(PROGRAM, *ARGUMENTS, "--iptables-mode", mode),
+    ]
 
 
 def test_change_between_reading_and_writing(
@@ -276,8 +280,8 @@ def test_change_between_reading_and_writing(
     install(namespace, mode)
     sh(namespace, f"iptables-{mode} -t nat -I OUTPUT -j PROXY_INIT_OUTPUT")
     gone = f"iptables-{mode} -t nat -D OUTPUT -j PROXY_INIT_OUTPUT 2> /dev/null"
-    path = interfere(tmp_path, mode, f'{gone}\nfeed "$@"')
-    done = namespace.exec([PROGRAM, *ARGUMENTS, "--firewall-bin-path", path])
+    argv = interfere(tmp_path, mode, f'{gone}\nfeed "$@"')
+    done = namespace.exec(argv)
     assert done.returncode == 0, done.stderr
     assert_in_place(namespace, mode)
 
@@ -288,8 +292,8 @@ def test_somebody_who_always_changes_it_back(
     """After some tries the run gives up, with the difference, and undoes its part."""
     before = dumps(namespace, mode)
     flush = f"iptables-{mode} -t nat -F PROXY_INIT_OUTPUT"
-    path = interfere(tmp_path, mode, f'feed "$@" && {flush} 2> /dev/null || :')
-    done = namespace.exec([PROGRAM, *ARGUMENTS, "--firewall-bin-path", path])
+    argv = interfere(tmp_path, mode, f'feed "$@" && {flush} 2> /dev/null || :')
+    done = namespace.exec(argv)
     assert done.returncode == 1
     error = done.stderr.splitlines()[-1]
     assert "another program may be changing the same rules" in error

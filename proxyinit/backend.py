@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from proxyinit.errors import CommandFailed, ProgramMissing
-from proxyinit.iptables_save import DumpError, parse
+from proxyinit.iptables_rule import DumpError
+from proxyinit.iptables_save import parse
 from proxyinit.record import Record
 from proxyinit.rules import IPV4, IPV6
 

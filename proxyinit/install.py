@@ -10,7 +10,7 @@ from proxyinit.errors import (
     ProgramMissing,
 )
 from proxyinit.host import CLOSE_WAIT
-from proxyinit.iptables_save import render_rule
+from proxyinit.iptables_rule import render_rule
 from proxyinit.plan import plan
 from proxyinit.reach import rivals
 from proxyinit.reconcile import install_script, ours, removal_script

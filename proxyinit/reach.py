@@ -6,7 +6,7 @@ A redirect that is in place but behind somebody's ACCEPT intercepts nothing
 
 from __future__ import annotations
 
-from proxyinit.iptables_save import render_rule
+from proxyinit.iptables_rule import render_rule
 from proxyinit.reconcile import is_jump
 from proxyinit.record import Record
 from proxyinit.rules import (

@@ -8,7 +8,7 @@ every rule anywhere that leads to them; everything else is left as it is.
 
 from __future__ import annotations
 
-from proxyinit.iptables_save import render_rule
+from proxyinit.iptables_rule import render_rule
 from proxyinit.rules import OUR_CHAINS, Chain, Extension, Ruleset
 
 TYPE_CHECKING = False

@@ -11,8 +11,8 @@ from proxyinit.errors import CommandFailed, NamespaceBusy, SysctlError
 from proxyinit.host import Host
 from proxyinit.privileges import LockHolder
 from proxyinit.testing import CONDITIONS, KINDS, VERSIONS, FakeKernel
-from proxyinit.testing_cases import CASES, Case, outcome
-from proxyinit.testing_table import Kind
+from proxyinit.testing.cases import CASES, Case, outcome
+from proxyinit.testing.table import Kind
 
 if TYPE_CHECKING:
     from proxyinit.rules import Version

@@ -27,7 +27,7 @@ from proxyinit.testing import KINDS, VERSIONS, FakeKernel, FakeRun, Fault, run_o
 
 if TYPE_CHECKING:
     from proxyinit.rules import Version
-    from proxyinit.testing_table import Kind
+    from proxyinit.testing.table import Kind
 
 CONFIG = RedirectConfig(4143, 4140, (2102,))
 OTHER = RedirectConfig(4144, 4140, (2102,), inbound_ports_to_ignore=(PortRange(1, 9),))

@@ -11,15 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxyinit.config import parse_subnet
-from proxyinit.iptables_save import (
+from proxyinit.iptables_rule import (
     DumpError,
-    parse,
     parse_rule,
     quote,
-    render,
     render_rule,
     split_words,
 )
+from proxyinit.iptables_save import parse, render
 from proxyinit.rules import (
     IPV4,
     IPV6,

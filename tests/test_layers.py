@@ -13,8 +13,8 @@ import proxyinit
 
 PACKAGE = Path(proxyinit.__file__).parent
 PURE = (
-    *("config", "rules", "plan", "iptables_save", "reconcile", "reach", "record"),
-    *("diagnose", "privileges"),
+    *("config", "rules", "plan", "iptables_rule", "iptables_save", "reconcile"),
+    *("reach", "record", "diagnose", "privileges", "flags", "pflag", "options"),
 )
 EFFECTS = {
     *("os", "subprocess", "socket", "grpc", "click", "time", "logging", "posix"),

@@ -1,6 +1,6 @@
 """From any live table to the one wanted: scripts played by an independent reader.
 
-`testing_table.FakeTable` takes the scripts; it shares no code with what writes them.
+`testing.table.FakeTable` takes the scripts; it shares no code with what writes them.
 Tables are built and judged as text, so parsing can't hide a mistake of rendering.
 """
 
@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxyinit.config import RedirectConfig
-from proxyinit.iptables_save import parse, render_rule
+from proxyinit.iptables_rule import render_rule
+from proxyinit.iptables_save import parse
 from proxyinit.plan import plan
 from proxyinit.reconcile import (
     differences,
@@ -38,7 +39,7 @@ from proxyinit.rules import (
     Ruleset,
     Verdict,
 )
-from proxyinit.testing_table import BUILTIN, FakeTable
+from proxyinit.testing.table import BUILTIN, FakeTable
 
 PROPERTY = settings(deadline=None, max_examples=150)
 Lines: TypeAlias = dict[str, list[str]]

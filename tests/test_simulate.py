@@ -15,7 +15,7 @@ from proxyinit.install import install
 from proxyinit.options import Options
 from proxyinit.rules import PortRange
 from proxyinit.testing import KINDS, VERSIONS, FakeKernel, FakeRun, run_on
-from proxyinit.testing_table import Kind
+from proxyinit.testing.table import Kind
 
 CONFIG = RedirectConfig(4143, 4140, (2102,))
 OTHER = RedirectConfig(1, 2, (3,), inbound_ports_to_ignore=(PortRange(4, 5),))

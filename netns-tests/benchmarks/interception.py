@@ -19,7 +19,7 @@ from pathlib import Path
 
 from proxyinit.backend import program_name
 from proxyinit.config import RedirectConfig, parse_ports, parse_subnet
-from proxyinit.iptables_save import render_rule
+from proxyinit.iptables_rule import render_rule
 from proxyinit.lab import POD, Lab, Load, Namespace, load
 from proxyinit.plan import plan
 from proxyinit.rules import IPV4, IPV6, OUR_CHAINS

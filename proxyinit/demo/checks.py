@@ -19,7 +19,7 @@ from proxyinit.demo.expectations import (
     Seen,
 )
 from proxyinit.errors import ProxyInitError
-from proxyinit.iptables_save import render_rule
+from proxyinit.iptables_rule import render_rule
 from proxyinit.rules import OUR_CHAINS, Comment, Rule, Ruleset
 
 if TYPE_CHECKING:

@@ -36,13 +36,14 @@ from proxyinit.demo.expectations import (
 from proxyinit.demo.narrator import INDENT, WIDTH
 from proxyinit.demo.stage import Chapter, Stage
 from proxyinit.lab import PROXY_UID, Namespace
-from proxyinit.lab_programs import Program
+from proxyinit.lab.programs import Program
 
 LIMIT_S = 20
 """How long to wait for what takes a second."""
 LOOK_S = 0.02
 AGENT_PORT = 4192
 CALLS_AT_LEAST = 20
+OWNER_ONLY = 0o600
 
 ACCOUNTS = {workload: Account("shop", workload) for workload in WORKLOADS}
 
@@ -146,13 +147,16 @@ def make_authorities(stage: Stage) -> None:
     require_authorities(root, issuer)
     for name in ("ca.key", "issuer/tls.key"):
         mode = (stage.folder / name).stat().st_mode & 0o777
-        if mode != 0o600:
+        if mode != OWNER_ONLY:
             raise NotAsExpected(f"expected {name} with mode 0600, found 0{mode:o}")
     stage.narrator.proved("the issuer leads to the root; only the owner reads the keys")
 
 
 def _certificate(path: Path) -> Certificate:
-    return load_pem_x509_certificate(path.read_bytes())
+    try:
+        return load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise NotAsExpected(f"expected a certificate in {path}: {error}") from error
 
 
 def start_service(stage: Stage) -> None:
@@ -230,7 +234,12 @@ def introduce(stage: Stage) -> None:
         place.namespace, stage.folder / "api", PROXY_IN, caller=WORKLOADS["web"]
     )
     stage.lab.keep(peer)
-    met = _meet(stage, "web", to, WORKLOADS["api"])
+    try:
+        met = _meet(stage, "web", to, WORKLOADS["api"])
+    except OSError as error:
+        raise NotAsExpected(
+            f"expected web and api to meet: {error}", "\n".join(peer.failures)
+        ) from error
     stage.narrator.table(tables.meeting(met, ("web", "api")))
     require_meeting(met, WORKLOADS["web"], WORKLOADS["api"], to)
     stage.narrator.proved(

@@ -27,7 +27,7 @@ from proxyinit.demo.expectations import (
     cases,
 )
 from proxyinit.demo.stage import Chapter, Stage
-from proxyinit.iptables_save import render_rule
+from proxyinit.iptables_rule import render_rule
 from proxyinit.lab import POD, WORLD, Load, load
 from proxyinit.rules import OUR_CHAINS
 

@@ -15,7 +15,7 @@ from proxyinit.errors import CommandFailed
 if TYPE_CHECKING:
     from proxyinit.rules import Version
     from proxyinit.runner import Runner
-    from proxyinit.testing_table import Kind
+    from proxyinit.testing.table import Kind
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@
 a nat table per kernel interface and IP version, answers the save and restore
 programs of iptables 1.8.9, swaps a table as a whole or not at all, and can be
 told to lack, to refuse and to be interfered with; the texts are those of the real
-programs (contract, interception 5). `testing_cases` holds it to the real kernel:
+programs (contract, interception 5). `cases` holds it to the real kernel:
 the same cases pass here and there.
 """
 
@@ -25,7 +25,7 @@ from proxyinit.options import Options
 from proxyinit.privileges import LockHolder, Privileges
 from proxyinit.runner import Output
 from proxyinit.session import Session
-from proxyinit.testing_table import FakeTable, Kind, Refused
+from proxyinit.testing.table import FakeTable, Kind, Refused
 
 if TYPE_CHECKING:
     from proxyinit.rules import Version

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from proxyinit.lab import Namespace
+from proxyinit.lab.namespace import Namespace
 
 STOP_LIMIT_S = 10
 
