@@ -173,11 +173,13 @@ class MeshService:
             stack.enter_context(connection)
             front = connection
             if self._context is not None:
-                # Blocking, as a server whose alerts arrive before it hangs up.
-                tls = self._context.wrap_socket(connection, server_side=True)
+                tls = self._context.wrap_socket(
+                    connection, server_side=True, do_handshake_on_connect=False
+                )
                 self._open.add(tls)
                 stack.callback(self._open.discard, tls)
                 front = stack.enter_context(tls)
+                _shake_hands(tls)
                 self.seen.append(
                     Seen(
                         self._sni.pop(tls.fileno(), None),
@@ -189,6 +191,20 @@ class MeshService:
             back = stack.enter_context(socket.socket(socket.AF_UNIX))
             back.connect(self._backend)
             _relay(front, back)
+
+
+def _shake_hands(tls: ssl.SSLSocket) -> None:
+    """Finish the handshake; after a failure, make sure that the client hears why.
+
+    Closing with something unread would be a reset, which overtakes the alert.
+    """
+    try:
+        tls.do_handshake()
+    except ssl.SSLError:
+        tls.shutdown(socket.SHUT_WR)
+        while socket.socket.recv(tls, 1 << 16):
+            pass
+        raise
 
 
 def _relay(front: socket.socket, back: socket.socket) -> None:

@@ -462,8 +462,10 @@ def test_a_service_that_never_answers(config: Config) -> None:
 
     hasty = replace(config, call_timeout=0.3 * SECOND)
     with MeshService(slow, tls=ISSUER.leaf(SERVER)) as service:
-        said = failure(hasty, service.port, CallFailed)
-        release.set()
+        try:
+            said = failure(hasty, service.port, CallFailed)
+        finally:
+            release.set()
     assert "DEADLINE_EXCEEDED" in said
 
 
