@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import hashlib
 import logging
@@ -27,8 +28,11 @@ from identity._proto import CERTIFY, SERVICE
 from identity._proto.identity_pb2 import CertifyRequest, CertifyResponse
 from identity.issuer import errors
 from identity.issuer.config import IssuerConfig
+from identity.issuer.events import NoEvents
 from identity.issuer.metrics import code_name
+from identity.issuer.policy import Account, Request
 from identity.issuer.server import STATUS
+from identity.issuer.service import Certifier
 from identity.issuer.worker import Outside
 from identity.testing import CA, Answer, KubernetesApi, csr_der, new_key
 from identity.testing.calls import (
@@ -276,6 +280,25 @@ def test_a_mebibyte_is_not_even_read(call: Call, api: KubernetesApi) -> None:
         Code.RESOURCE_EXHAUSTED
     )
     assert call(request(token)).leaf_certificate
+
+
+def test_without_an_issuer_the_service_is_not_available(config: IssuerConfig) -> None:
+    """Before anything else is looked at, there has to be an issuer."""
+
+    class Nobody:
+        async def validate(self, token: bytes) -> Account:
+            raise AssertionError(token)
+
+    certifier = Certifier(
+        config=config,
+        credentials=lambda: None,
+        validator=Nobody(),
+        events=NoEvents(),
+        clock=lambda: dt.datetime.now(tz=dt.UTC),
+        random=bytes,
+    )
+    with pytest.raises(errors.NotReady, match="^cert issuer not ready yet$"):
+        asyncio.run(certifier.certify(Request("", b"", b"")))
 
 
 def test_every_refusal_has_a_status() -> None:

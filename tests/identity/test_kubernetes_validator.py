@@ -580,15 +580,17 @@ def test_events_give_way_to_reviews(
 
     async def run() -> None:
         with ThreadPoolExecutor(8) as threads:
-            gate = Gate(Pace(50))
+            gate = Gate(Pace(50), at_once=1)
             sender = EventSender(client, gate, threads, lambda _: None)
             reviewer = TokenReviewer(client, gate, threads)
             token = api.token("emojivoto", "web")
             task = asyncio.create_task(sender.run())
-            waiting = [asyncio.create_task(reviewer.validate(token)) for _ in range(10)]
+            waiting = [asyncio.create_task(reviewer.validate(token)) for _ in range(5)]
             await asyncio.sleep(0)
             sender.send(event(1))
-            await asyncio.gather(*waiting)
+            await asyncio.sleep(0)
+            late = [asyncio.create_task(reviewer.validate(token)) for _ in range(5)]
+            await asyncio.gather(*waiting, *late)
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(None, api.wait, lambda seen: bool(seen.events))
             task.cancel()
