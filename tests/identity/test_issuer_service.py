@@ -297,7 +297,7 @@ def test_without_an_issuer_the_service_is_not_available(config: IssuerConfig) ->
         clock=lambda: dt.datetime.now(tz=dt.UTC),
         random=bytes,
     )
-    with pytest.raises(errors.NotReady, match="^cert issuer not ready yet$"):
+    with pytest.raises(errors.NotReady, match=r"^cert issuer not ready yet$"):
         asyncio.run(certifier.certify(Request("", b"", b"")))
 
 
