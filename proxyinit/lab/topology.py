@@ -143,6 +143,8 @@ def _join(peer_path: str, interface: str = "eth0") -> None:
 def _configure(
     addresses: dict[int, str], gateways: dict[int, str], interface: str = "eth0"
 ) -> None:
+    # Or nothing would be forwarded until the link-local address counts as unique.
+    _sysctl(f"ipv6/conf/{interface}/accept_dad", 0)
     with IPRoute() as links:
         index = links.link_lookup(ifname=interface)[0]
         links.link("set", index=index, state="up")
@@ -160,8 +162,12 @@ def _configure(
 
 
 def _forward() -> None:
-    for path in ("ipv4/ip_forward", "ipv6/conf/all/forwarding"):
-        Path("/proc/sys/net", path).write_text("1\n", encoding="ascii")
+    for name in ("ipv4/ip_forward", "ipv6/conf/all/forwarding"):
+        _sysctl(name, 1)
+
+
+def _sysctl(name: str, value: int) -> None:
+    Path("/proc/sys/net", name).write_text(f"{value}\n", encoding="ascii")
 
 
 def _answer_for_the_world() -> None:
