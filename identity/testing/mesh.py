@@ -127,7 +127,8 @@ class MeshService:
             self._listener.shutdown(socket.SHUT_RDWR)
         for connection in list(self._open):
             with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+                # Of the socket below TLS, whose object belongs to another thread.
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join()
         self._listener.close()
