@@ -88,6 +88,8 @@ def config(tmp_path: Path) -> Config:
         anchors=ANCHORS,
         token_file=str(tmp_path / "token"),
         service=Service(host="identity.linkerd.svc.", port=1, name=SERVER),
+        connect_timeout=30 * SECOND,
+        call_timeout=30 * SECOND,
     )
 
 
