@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from prometheus_client import disable_created_metrics
 
@@ -44,13 +46,22 @@ def is_enabled(config: IssuerConfig) -> bool:
     return True
 
 
-def stop_signal() -> asyncio.Event:
-    """An event of the running loop that is set when a signal asks to stop."""
+@contextmanager
+def stop_signal() -> Iterator[asyncio.Event]:
+    """An event of the running loop that is set when a signal asks to stop.
+
+    Handlers are gone before the loop closes: a signal that comes in between would
+    be written to a pipe that is closed already, and complained about.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, stop.set)
-    return stop
+    try:
+        yield stop
+    finally:
+        for number in STOP_SIGNALS:
+            loop.remove_signal_handler(number)
 
 
 def say_admin(config: IssuerConfig, admin: Admin) -> None:
@@ -62,16 +73,19 @@ def say_admin(config: IssuerConfig, admin: Admin) -> None:
 async def _serve(config: IssuerConfig) -> None:
     disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no types
     metrics = Metrics()
-    stop = stop_signal()
-    admin = Admin(*split_address(config.admin_address), lambda: metrics.registry)
-    say_admin(config, admin)
-    try:
-        if not is_enabled(config):
-            return
-        async with Worker(config, metrics).serving():
-            admin.ready.set()
-            _log.info(READY)
-            await stop.wait()
-            admin.ready.clear()
-    finally:
-        admin.close()
+    with stop_signal() as stop:
+        admin = Admin(*split_address(config.admin_address), lambda: metrics.registry)
+        say_admin(config, admin)
+        try:
+            if is_enabled(config):
+                await _certify(Worker(config, metrics), admin, stop)
+        finally:
+            admin.close()
+
+
+async def _certify(worker: Worker, admin: Admin, stop: asyncio.Event) -> None:
+    async with worker.serving():
+        admin.ready.set()
+        _log.info(READY)
+        await stop.wait()
+        admin.ready.clear()

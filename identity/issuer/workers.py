@@ -160,11 +160,11 @@ def main() -> None:
 
 
 async def _work(config: IssuerConfig) -> None:
-    stop = stop_signal()
-    asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stop.set)
-    async with Worker(config, Metrics()).serving():
-        print(READY, flush=True)  # noqa: T201  (to the parent)
-        await stop.wait()
+    with stop_signal() as stop:
+        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stop.set)
+        async with Worker(config, Metrics()).serving():
+            print(READY, flush=True)  # noqa: T201  (to the parent)
+            await stop.wait()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ real certifying service with all of these.
 """
 
 from identity.testing.authority import CA, Leaf, csr_der, new_key, whole_second
-from identity.testing.kubernetes import Answer, Call, KubernetesApi
+from identity.testing.https import Answer, Call
+from identity.testing.kubernetes import KubernetesApi
 from identity.testing.projected import project
 from identity.testing.tokens import AUDIENCE, Account, Signer, review
 

@@ -3,56 +3,21 @@
 from __future__ import annotations
 
 import json
-import socket
-import ssl
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import jwt
 
 from identity.testing.authority import CA
+from identity.testing.https import Answer, Call, Server
 from identity.testing.projected import project
 from identity.testing.tokens import Account, Signer, review
 
 CLIENT = Account("linkerd", "linkerd-identity")
 """The account whose token `KubernetesApi.write_mount` writes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A request that arrived: when, on the monotonic clock, and what."""
-
-    at_s: float
-    method: str
-    path: str
-    body: Any = field(repr=False, default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A response: JSON from a mapping, or text as it is."""
-
-    status: int
-    body: Mapping[str, Any] | str
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def content(self) -> bytes:
-        """The bytes of the body."""
-        return (
-            self.body if isinstance(self.body, str) else json.dumps(self.body)
-        ).encode()
-
-    @property
-    def content_type(self) -> str:
-        """What the body is said to be."""
-        return "text/html" if isinstance(self.body, str) else "application/json"
 
 
 Route = Callable[[Call], Answer]
@@ -96,7 +61,7 @@ class KubernetesApi:
         self._changed = threading.Condition()
         self._generation = 1
         self._port = 0
-        self._server: _Server | None = None
+        self._server: Server | None = None
 
     def __enter__(self) -> Self:
         self.up()
@@ -118,7 +83,9 @@ class KubernetesApi:
 
     def up(self) -> None:
         """Start to listen."""
-        self._server = _Server(self, (self.host, self._port))
+        names = ["localhost", "kubernetes.default.svc"]
+        leaf = self.ca.leaf(dns=names, ips=[self.host])
+        self._server = Server((self.host, self._port), leaf, self.answer)
         self._port = self._server.server_address[1]
 
     def down(self) -> None:
@@ -234,79 +201,3 @@ class KubernetesApi:
 def _status(code: int, message: str) -> Answer:
     body = {"kind": "Status", "status": "Failure", "message": message, "code": code}
     return Answer(code, body)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    wbufsize = -1  # status line, headers and body leave in one packet
-    server: _Server
-
-    def do_GET(self) -> None:
-        self._handle(None)
-
-    def do_POST(self) -> None:
-        size = int(self.headers.get("Content-Length", "0"))
-        self._handle(json.loads(self.rfile.read(size)))
-
-    def _handle(self, body: Any) -> None:
-        call = Call(time.monotonic(), self.command, self.path, body)
-        bearer = self.headers.get("Authorization", "").removeprefix("Bearer ")
-        answer = self.server.api.answer(call, bearer)
-        self.send_response(answer.status)
-        self.send_header("Content-Type", answer.content_type)
-        self.send_header("Content-Length", str(len(answer.content)))
-        for name, value in answer.headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(answer.content)
-        self.wfile.flush()
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Say nothing: `calls` has it."""
-
-
-class _Server(ThreadingHTTPServer):
-    request_queue_size = 128
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self, api: KubernetesApi, address: tuple[str, int]) -> None:
-        super().__init__(address, _Handler)
-        self.api = api
-        self._open: set[socket.socket] = set()
-        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        names = ["localhost", "kubernetes.default.svc"]
-        leaf = api.ca.leaf(dns=names, ips=[api.host])
-        with tempfile.TemporaryDirectory() as folder:
-            self._tls.load_cert_chain(*leaf.write(Path(folder)))
-        self._thread = threading.Thread(target=self.serve_forever, args=(0.05,))
-        self._thread.start()
-
-    def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept; the handshake is left to the connection's own thread."""
-        raw, address = super().get_request()
-        tls = self._tls.wrap_socket(
-            raw, server_side=True, do_handshake_on_connect=False
-        )
-        self._open.add(tls)
-        return tls, address
-
-    def shutdown_request(self, request: Any) -> None:
-        """Forget a connection that has ended."""
-        self._open.discard(request)
-        super().shutdown_request(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients may go away whenever they like."""
-
-    def close(self) -> None:
-        """Stop to accept, and cut what is open."""
-        self.shutdown()
-        self._thread.join()
-        self.server_close()
-        for connection in list(self._open):
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:  # it ended by itself meanwhile
-                self._open.discard(connection)

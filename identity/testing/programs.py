@@ -18,7 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from identity import ca
-from identity.ca_cli import Files, read_authority
+from identity.ca_files import Files, read_authority
 from identity.issuer.policy import Account as Holder
 from identity.issuer.policy import Domain
 from identity.testing.authority import key_pem, new_key, new_serial, whole_second
