@@ -4,7 +4,7 @@
 BIN := .venv/bin
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: demo test lint format bench constraints clean
+.PHONY: demo test lint format bench proto constraints clean
 
 demo: ## divert a pod's traffic for real, on this machine, and show it
 	@.ci/setup demo
@@ -28,6 +28,11 @@ format: ## rewrite the sources in the one format
 bench: ## ratios against one-command-at-a-time, measured in one run
 	@.ci/setup dev
 	@$(BIN)/python netns-tests/benchmarks/bench.py
+
+proto: ## generate the messages of the certification call
+	@.ci/setup dev
+	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
+	  identity/_proto/identity.proto
 
 constraints: ## renew constraints.txt from what is installed
 	@.ci/setup dev

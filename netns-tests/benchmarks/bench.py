@@ -6,6 +6,7 @@ import datetime as dt
 import os
 import sys
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from rich.console import Console
@@ -13,6 +14,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import certification
 import interception
 
 README = Path(__file__).parents[2] / "README.md"
@@ -24,7 +26,7 @@ def main() -> int:
     console = Console()
     table = Table("what", "measured", "target", "")
     rows = []
-    for row in interception.rows():
+    for row in chain(interception.rows(), certification.rows()):
         console.print(f"measured: {row.what}", style="dim")
         rows.append(row)
         table.add_row(row.what, row.figure, row.target, _mark(row))
