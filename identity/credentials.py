@@ -5,6 +5,7 @@ None of their texts shows a key, a request or a token.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_der_private_key,
 )
+from cryptography.utils import CryptographyDeprecationWarning
 
 from identity.errors import BadKeyPair
 
@@ -87,10 +89,13 @@ class Credential:
 def load_certificate(der: bytes) -> x509.Certificate:
     """A certificate of which every part can be read; ValueError otherwise."""
     try:
-        certificate = x509.load_der_x509_certificate(der)
+        with warnings.catch_warnings():
+            # Serial numbers below 1 are only warned of, and for how long nobody knows.
+            warnings.simplefilter("error", CryptographyDeprecationWarning)
+            certificate = x509.load_der_x509_certificate(der)
         certificate.extensions  # noqa: B018  (parsed when first looked at)
         certificate.public_key()
-    except BROKEN as error:
+    except (*BROKEN, CryptographyDeprecationWarning) as error:
         raise ValueError(str(error)) from error
     return certificate
 

@@ -219,6 +219,13 @@ def test_failures_are_retried_soon(world: World) -> None:
     assert waits == [60494, 1, 2, 4, 8, 16, 32, 60, 60, 60494]
 
 
+def test_a_success_ends_the_row_of_failures(world: World) -> None:
+    """The next failure is retried as soon as the first one was."""
+    times = world.play(DAY, DOWN, DOWN, DAY, DOWN, DAY)
+    waits = [later - earlier for earlier, later in pairwise(times)]
+    assert waits == [60494, 1, 2, 60494, 1]
+
+
 def test_jitter_is_drawn_for_each_wait(world: World) -> None:
     """A fleet certified at one instant renews within 5 % before it is due."""
     world.agent.random = random.Random(7)  # noqa: S311  (a fleet's chance)

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from identity import ca, keys, pem, trust
@@ -244,26 +244,58 @@ def test_refusals_of_dates_tell_both() -> None:
     )
 
 
-def test_a_leaf_signed_by_a_leaf_is_refused() -> None:
+NO_AUTHORITY = x509.BasicConstraints(ca=False, path_length=None)
+AUTHORITY = x509.BasicConstraints(ca=True, path_length=None)
+SERVES_ONLY = x509.KeyUsage(
+    digital_signature=True,
+    key_cert_sign=False,
+    crl_sign=False,
+    key_encipherment=False,
+    content_commitment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
+
+
+@pytest.mark.parametrize(
+    "extensions",
+    [
+        pytest.param([], id="nothing said"),
+        pytest.param([(NO_AUTHORITY, True)], id="no authority by its own word"),
+        pytest.param(
+            [(AUTHORITY, True), (SERVES_ONLY, True)], id="may not sign certificates"
+        ),
+    ],
+)
+def test_a_leaf_signed_by_a_leaf_is_refused(
+    extensions: list[tuple[x509.ExtensionType, bool]],
+) -> None:
     """Whoever has a workload's certificate is no authority by it."""
     key = keys.generate()
-    validity = ca.Validity(not_before=NOW - DAY, not_after=NOW + DAY)
-    holder = ca.Holder(
-        public_key=key.public_key(),
-        names=[x509.DNSName("evil.example")],
-        subject=ca.common_name("evil"),
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(ca.common_name("evil"))
+        .issuer_name(ROOT.certificate.subject)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(NOW - DAY)
+        .not_valid_after(NOW + DAY)
     )
-    evil = ca.Authority(
-        certificate=ca.issue_leaf(ISSUER.authority, holder, validity, 1), key=key
-    )
+    for extension, critical in extensions:
+        builder = builder.add_extension(extension, critical=critical)
+    # Below the root, which allows for one: so only this rule can refuse it.
+    signed = builder.sign(ROOT.authority.key, hashes.SHA256())
+    middle = signed.public_bytes(Encoding.DER)
+    evil = ca.Authority(certificate=signed, key=key)
     leaf = ca.issue_leaf(
         evil,
         ca.Holder(public_key=KEY.public_key(), names=[x509.DNSName(NAME)]),
-        validity,
+        ca.Validity(not_before=NOW - DAY, not_after=NOW + DAY),
         1,
     )
-    middle = evil.certificate.public_bytes(Encoding.DER)
-    said = refusal(replace(from_der(leaf), intermediates_der=[middle, *GOOD.chain_der]))
+    said = refusal(replace(from_der(leaf), intermediates_der=[middle]))
     assert said.startswith("the certificate does not lead to the trust anchors: ")
 
 
@@ -374,6 +406,7 @@ def test_chains_signed_with_rsa(pss: padding.PSS | None, taken: bool) -> None:  
 
 
 @given(st.binary(max_size=300), st.binary(max_size=300), st.integers(0, 2000))
+@example(b"\x80", b"", 15)  # a serial number below 0
 @settings(max_examples=100, deadline=None)
 def test_no_bytes_make_it_fail(leaf: bytes, intermediate: bytes, at: int) -> None:
     """Whatever a service sends is accepted or refused, never a surprise."""
