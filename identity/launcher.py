@@ -5,6 +5,7 @@ import sys
 
 from identity.entry import main
 
-status = main(sys.argv[1:])
-sys.stdout.flush()
-sys.exit(status)
+if __name__ == "__main__":  # a worker that is spawned imports this file again
+    status = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.exit(status)
