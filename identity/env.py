@@ -82,6 +82,15 @@ def read(values: Mapping[str, str], given: Mapping[str, str] | None = None) -> C
     )
 
 
+def read_refresh(values: Mapping[str, str]) -> RefreshPolicy:
+    """The bounds of renewal alone. Raises `Misconfigured`."""
+    reader = _Reader(values, {})
+    policy = reader.refresh()
+    if reader.problems:
+        raise Misconfigured(reader.problems)
+    return policy
+
+
 class _Reader:
     """Takes settings one by one, and collects what is wrong with them."""
 

@@ -13,6 +13,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from identity.env import read_refresh
+from identity.errors import Misconfigured
 from identity.show import Report, examine
 from identity.variables import DIRECTORY
 
@@ -23,14 +25,19 @@ from identity.variables import DIRECTORY
 def show(directory: str | None, form: str) -> None:
     """Show who the identity in DIR is, and whether it is in order.
 
-    DIR is LINKERD2_PROXY_IDENTITY_DIR unless given. The exit code is 1 when there is
-    no certificate, or something is wrong with it.
+    DIR is LINKERD2_PROXY_IDENTITY_DIR unless given, and the next renewal is told by
+    LINKERD2_PROXY_IDENTITY_MIN_REFRESH and ..._MAX_REFRESH, as `run` keeps to them.
+    The exit code is 1 when there is no certificate, or something is wrong with it.
     """
     folder = directory or os.environ.get(DIRECTORY)
     if not folder:
         raise click.UsageError(f"expected a directory: give DIR, or set {DIRECTORY}")
     now = datetime.now(UTC)
-    report = examine(folder, now)
+    try:
+        policy = read_refresh(os.environ)
+    except Misconfigured as error:
+        raise click.UsageError(str(error)) from error
+    report = examine(folder, now, policy)
     if form == "json":
         click.echo(json.dumps(report.as_json(), indent=2))
     else:

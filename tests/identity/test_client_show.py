@@ -27,7 +27,7 @@ from identity.show_cli import panel
 from identity.store import Disk
 from identity.testing import CA, Leaf, whole_second
 from identity.trust import Anchors, accept
-from identity.variables import DIRECTORY
+from identity.variables import DIRECTORY, MAX_REFRESH, MIN_REFRESH
 
 NAME = "web.emojivoto.serviceaccount.identity.linkerd.cluster.local"
 NOW = whole_second()
@@ -219,3 +219,24 @@ def test_every_fact_is_in_the_json() -> None:
     told = replace(report, problems=("x",)).as_json()
     assert told["not_after"] == "2026-01-02T00:00:00Z"
     assert set(told) == set(Report.__slots__)
+
+
+def test_the_renewal_is_that_of_the_configured_bounds(tmp_path: Path) -> None:
+    """`show` tells what `run` will do with the same environment."""
+    publish(tmp_path)
+
+    ran = show(str(tmp_path), "--format", "json", env={MAX_REFRESH: "1h"})
+
+    told = json.loads(ran.stdout)
+    made = dt.datetime.fromisoformat(told["renewal"]) - dt.timedelta(hours=1)
+    assert abs(made - dt.datetime.now(dt.UTC)) < dt.timedelta(minutes=5)
+
+
+def test_bounds_that_make_no_sense_are_refused(tmp_path: Path) -> None:
+    """As `run` refuses them, with the variable's name."""
+    publish(tmp_path)
+
+    ran = show(str(tmp_path), env={MIN_REFRESH: "soon"})
+
+    assert ran.exit_code == 2
+    assert MIN_REFRESH in ran.stderr
