@@ -8,7 +8,6 @@ gRPC can't check; and because any configured certificate may be the anchor.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import ssl
 from collections.abc import Sequence
@@ -52,10 +51,13 @@ class Stream:
     async def close(self) -> None:
         """Say goodbye, but don't wait long for the other side to say it, too."""
         self.writer.close()
-        with contextlib.suppress(OSError):
+        try:
             async with asyncio.timeout(_CLOSE_S):
                 await self.writer.wait_closed()
-        self.writer.transport.abort()
+        except TimeoutError:
+            self.writer.transport.abort()
+        except OSError:
+            return  # it is gone already
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

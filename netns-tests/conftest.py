@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
+import proxyinit
 from proxyinit.lab import Lab, Namespace
 
 PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
@@ -41,6 +45,26 @@ def mode(request: pytest.FixtureRequest) -> str:
 def version(request: pytest.FixtureRequest) -> int:
     """The IP version that a test connects with."""
     return int(request.param)
+
+
+@pytest.fixture(scope="session")
+def public_program() -> Iterator[list[str]]:
+    """proxy-init where any user can read it, wherever this checkout lies."""
+    root = Path(tempfile.mkdtemp(prefix="proxyinit-public-"))
+    root.chmod(0o755)
+    python, library, prefix = root / "python", root / "lib", root / "prefix"
+    shutil.copy(Path(sys.executable).resolve(), python)
+    for package in (proxyinit, click):
+        source = Path(str(package.__file__)).parent
+        shutil.copytree(source, library / source.name)
+    prefix.mkdir()
+    subprocess.run(["mount", "--bind", sys.base_prefix, prefix], check=True)
+    try:
+        environment = [f"PYTHONHOME={prefix}", f"PYTHONPATH={library}"]
+        yield ["env", *environment, str(python), "-m", "proxyinit"]
+    finally:
+        subprocess.run(["umount", prefix], check=True)
+        shutil.rmtree(root)
 
 
 @pytest.fixture

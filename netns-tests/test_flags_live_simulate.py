@@ -32,10 +32,14 @@ WITHOUT_IPTABLES = (
 
 
 def run(
-    namespace: Namespace, arguments: Sequence[str], *, through: Sequence[str] = ()
+    namespace: Namespace,
+    arguments: Sequence[str],
+    *,
+    through: Sequence[str] = (),
+    program: Sequence[str] = (PROGRAM,),
 ) -> CompletedProcess[str]:
     """Run proxy-init, started by another program if one is given."""
-    return namespace.exec([*through, PROGRAM, *arguments])
+    return namespace.exec([*through, *program, *arguments])
 
 
 def sh(namespace: Namespace, script: str) -> None:
@@ -278,12 +282,17 @@ DENIED = {
 
 @pytest.mark.parametrize(("through", "why"), WEAK)
 def test_simulates_without_root_and_without_iptables(
-    namespace: Namespace, mode: str, tap: Tap, through: tuple[str, ...], why: str
+    namespace: Namespace,
+    mode: str,
+    tap: Tap,
+    through: tuple[str, ...],
+    why: str,
+    public_program: list[str],
 ) -> None:
     """It prints what root would feed to an empty table, and says it assumes one."""
     before = state(namespace)
     arguments = (*MUCH, "--simulate", "--iptables-mode", mode)
-    done = run(namespace, arguments, through=through)
+    done = run(namespace, arguments, through=through, program=public_program)
     assert done.returncode == 0, done.stderr
     assert done.stdout == real_feed(tap, mode)
     for family in ("IPv4", "IPv6"):
@@ -302,12 +311,15 @@ def test_root_with_iptables_assumes_nothing(namespace: Namespace, mode: str) -> 
 @pytest.mark.parametrize("mode_flag", ["auto", "plain"])
 @pytest.mark.parametrize("through", [WITHOUT_IPTABLES, AS_NOBODY])
 def test_simulates_other_modes_alike(
-    namespace: Namespace, mode_flag: str, through: tuple[str, ...]
+    namespace: Namespace,
+    mode_flag: str,
+    through: tuple[str, ...],
+    public_program: list[str],
 ) -> None:
     """A choice of backend does not need a machine that could apply it."""
     before = state(namespace)
     arguments = (*LINKERD, "--simulate", "--iptables-mode", mode_flag)
-    done = run(namespace, arguments, through=through)
+    done = run(namespace, arguments, through=through, program=public_program)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("COMMIT\n") == 2
     assert state(namespace) == before

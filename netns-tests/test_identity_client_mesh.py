@@ -30,10 +30,11 @@ from identity.directory import SET
 from identity.testing import CA, Account, Signer, project
 from identity.trust import sans
 from proxyinit.lab import POD, PROXY_UID, Lab, Namespace
+from proxyinit.lab.programs import as_user
 
 PROXY_INIT = str(Path(sys.executable).with_name("proxy-init"))
 IDENTITY = (sys.executable, "-m", "identity")
-AS_PROXY = f"setpriv --reuid={PROXY_UID} --regid={PROXY_UID} --clear-groups".split()
+AS_PROXY = as_user(PROXY_UID)
 SUFFIX = "serviceaccount.identity.linkerd.cluster.local"
 SERVICE = f"linkerd-identity.linkerd.{SUFFIX}"
 INBOUND = 4143

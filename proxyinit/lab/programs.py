@@ -38,7 +38,7 @@ class Program:
         def start() -> subprocess.Popen[bytes]:
             with log.open("ab") as output:
                 return subprocess.Popen(
-                    [*_as_user(uid), *argv],
+                    [*as_user(uid), *argv],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
@@ -85,7 +85,7 @@ class Program:
             return self._process.wait()
 
 
-def _as_user(uid: int) -> list[str]:
+def as_user(uid: int) -> list[str]:
     """What stands before a command line to run it as another user.
 
     That user may read every file, since the program may be installed where only

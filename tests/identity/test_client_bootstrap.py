@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import stat
 import subprocess
 import sys
@@ -101,7 +102,10 @@ def test_the_proxy_starts_as_from_upstream(program: Program) -> None:
     ran = program(
         "--proxy", "/bin/cat", "--", "/proc/self/status", "/proc/self/cmdline"
     )
-    assert re.search(r"^SigIgn:\s+0+$", ran.stdout, re.MULTILINE)
+    ignored = re.search(r"^SigIgn:\s+(\w+)$", ran.stdout, re.MULTILINE)
+    assert ignored
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores both
+        assert not int(ignored[1], 16) >> (number - 1) & 1
     assert ran.stdout.endswith("cat\0/proc/self/status\0/proc/self/cmdline\0")
 
 
