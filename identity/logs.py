@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from proxyinit.logs import quote, write_stderr
+from proxyinit.logrus import line, write_stderr
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,17 +18,9 @@ LEVELS = ("error", "warning", "info", "debug")
 FORMS = ("plain", "json")
 
 
-def line(level: str, message: str, now: float, form: str = "plain") -> str:
-    """One log line; `now` is Unix time."""
-    stamp = quote(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)))
-    if form == "json":
-        return f'{{"level":"{level}","msg":{quote(message)},"time":{stamp}}}\n'
-    return f"time={stamp} level={level} msg={quote(message)}\n"
-
-
 def say(level: str, message: str) -> None:
     """Write a line of the bootstrap, which has no use for the logging module."""
-    write_stderr(line(level, message, time.time()))
+    write_stderr(line(level, message, time.time(), "plain", {}))
 
 
 def configure(level: str, form: str) -> None:
@@ -38,6 +30,7 @@ def configure(level: str, form: str) -> None:
     class Lines(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             name = record.levelname.lower()
-            write_stderr(line(name, record.getMessage(), record.created, form))
+            message = record.getMessage()
+            write_stderr(line(name, message, record.created, form, {}))
 
     logging.basicConfig(level=level.upper(), handlers=[Lines()], force=True)

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from proxyinit.rules import Ruleset, Version
     from proxyinit.runner import Runner
 
+ALL_VERSIONS: tuple[Version, ...] = (IPV4, IPV6)
+
 KINDS = ("legacy", "nft")
 """The two kernel interfaces; `plain` is one of them by the machine's choice."""
-
 
 _UNREADABLE = "is incompatible, use 'nft' tool"
 """What iptables-nft-save prints, with status 0, instead of a table it can't show."""
@@ -150,6 +151,3 @@ class Tables:
         # lock, others fail at once (contract, interception 3.13).
         wait = f"--wait={self._lock_wait_s}"
         return [backend.programs[version].restore, "--noflush", wait]
-
-
-ALL_VERSIONS: tuple[Version, ...] = (IPV4, IPV6)

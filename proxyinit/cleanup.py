@@ -30,7 +30,7 @@ def cleanup(session: Session) -> None:
                 failures.append(error)
     if failures:
         for failure in failures[1:]:
-            session.log.error(str(failure), stderr=failure.stderr)
+            session.log.error(str(failure), **failure.fields)
         raise failures[0]
     if not removed:
         session.log.info("nothing to remove: no rules of proxy-init are here")

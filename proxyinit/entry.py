@@ -81,8 +81,7 @@ def execute(
             session.host.lock_namespace(chosen.lock_wait_s)
         action(session, arguments)
     except ProxyInitError as error:
-        fields = {"stderr": error.stderr} if error.stderr else {}
-        log.error(str(error), **fields)
+        log.error(str(error), **error.fields)
         return 1
     except KeyboardInterrupt:
         log.error("interrupted; what was written has been put back")

@@ -32,6 +32,11 @@ class ProxyInitError(Exception):
         super().__init__(message)
         self.stderr = stderr
 
+    @property
+    def fields(self) -> dict[str, str]:
+        """What to add to a log line about it."""
+        return {"stderr": self.stderr} if self.stderr else {}
+
 
 class NamespaceError(ProxyInitError):
     """A path or process that should lead to a network namespace does not."""

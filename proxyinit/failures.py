@@ -33,11 +33,6 @@ class Failure(Record):
     error: ProxyInitError
     diagnosis: Diagnosis
 
-    @property
-    def fields(self) -> dict[str, str]:
-        """What to add to a log line about it."""
-        return {"stderr": self.error.stderr} if self.error.stderr else {}
-
     def __str__(self) -> str:
         return f"iptables-{self.mode} can't be used here: {self.diagnosis.cause}"
 

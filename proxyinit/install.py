@@ -74,7 +74,7 @@ def _install_somewhere(session: Session, wanted: dict[Version, Ruleset]) -> Back
     for mode in _candidates(session):
         if failures:
             message = f"{failures[-1]}; trying iptables-{mode}"
-            session.log.warning(message, **failures[-1].fields)
+            session.log.warning(message, **failures[-1].error.fields)
         try:
             backend = locate(session.runner, mode, tuple(wanted))
             converge(session, backend, wanted)

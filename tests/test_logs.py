@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxyinit.flags import LOG_FORMATS, LOG_LEVELS
-from proxyinit.logs import Log, quote, write_stderr
+from proxyinit.logrus import quote, write_stderr
+from proxyinit.logs import Log
 
 EPOCH = 1726703126.9  # 2024-09-18T23:45:26Z
 ENTRY = re.compile(
