@@ -15,11 +15,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal, TypeAlias
 
-    Version: TypeAlias = Literal[4, 6]
-    """IP version, as in the header of a packet."""
+    Version: TypeAlias = Literal[1, 4, 6]
+    """What a table is for: IP version 4 or 6 as in a packet's header, or both."""
 
 IPV4: Version = 4
 IPV6: Version = 6
+INET: Version = 1
+"""Both versions in one table of nf_tables (its number there: NFPROTO_INET)."""
 
 REDIRECT_CHAIN = "PROXY_INIT_REDIRECT"
 OUTPUT_CHAIN = "PROXY_INIT_OUTPUT"
@@ -55,6 +57,13 @@ class Protocol(Record):
     negated: bool = False
 
 
+class Family(Record):
+    """The packet's IP version, for tables of both: ``meta nfproto``."""
+
+    version: Version
+    negated: bool = False
+
+
 class Source(Record):
     """The packet's source address lies in the subnet: ``-s``."""
 
@@ -66,6 +75,20 @@ class Destination(Record):
     """The packet's destination address lies in the subnet: ``-d``."""
 
     subnet: Subnet
+    negated: bool = False
+
+
+class Sources(Record):
+    """The source address lies in one of the subnets, all of one version: a set."""
+
+    subnets: tuple[Subnet, ...]
+    negated: bool = False
+
+
+class Destinations(Record):
+    """The destination address lies in one of the subnets of one version: a set."""
+
+    subnets: tuple[Subnet, ...]
     negated: bool = False
 
 
@@ -93,7 +116,8 @@ class TcpPort(Record):
 class TcpPorts(Record):
     """The TCP destination port lies in one of the ranges: ``-m multiport --dports``.
 
-    The kernel takes at most 15 slots, and a range fills two of them.
+    In iptables at most 15 slots, a range fills two of them; in nftables, where it is
+    a set, any number.
     """
 
     ranges: tuple[PortRange, ...]
@@ -133,8 +157,11 @@ class Extension(Record):
 if TYPE_CHECKING:
     Match: TypeAlias = (
         Protocol
+        | Family
         | Source
         | Destination
+        | Sources
+        | Destinations
         | InInterface
         | OutInterface
         | TcpPort
@@ -189,7 +216,7 @@ class Chain(Record):
 
 
 class Ruleset(Record):
-    """The nat table of one IP version."""
+    """The nat table of one IP version, or of both (`INET`, nftables' own table)."""
 
     version: Version
     chains: tuple[Chain, ...] = ()
