@@ -243,3 +243,47 @@ def test_entering_needs_privileges(namespace: Namespace, target: Namespace) -> N
     assert done.returncode == 1
     assert "CAP_SYS_ADMIN" in done.stderr
     assert (tables(namespace), tables(target)) == ([], [])
+
+
+# === the node's own namespace ===
+
+AS_PROCESS_1 = ("unshare", "--pid", "--fork", "--mount-proc", PROGRAM)
+"""With these words proxy-init is process 1 of what it takes for the node."""
+
+
+@pytest.mark.parametrize("command", [LINKERD, ("cleanup",)], ids=["install", "cleanup"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        pytest.param(("--pid", "1"), id="by process 1"),
+        pytest.param(("--netns", "/proc/self/ns/net"), id="by a path"),
+    ],
+)
+def test_the_nodes_own_namespace_is_not_changed_by_mistake(
+    namespace: Namespace, command: tuple[str, ...], where: tuple[str, ...]
+) -> None:
+    """A process that shares the node's network leads to an error, and to no rule."""
+    refused = namespace.exec([*AS_PROCESS_1, *command, *where])
+    assert refused.returncode == 2
+    assert "the network namespace of process 1, the node's own" in refused.stderr
+    assert "--host" in refused.stderr
+    assert tables(namespace) == []
+
+
+def test_the_nodes_own_namespace_is_changed_when_it_is_meant(
+    namespace: Namespace,
+) -> None:
+    """With --host it is done; who only simulates need not say so."""
+    simulated = namespace.exec([*AS_PROCESS_1, *LINKERD, "--pid", "1", "--simulate"])
+    assert simulated.returncode == 0, simulated.stderr
+    assert jumps(namespace, "legacy") == 0
+    done = namespace.exec([*AS_PROCESS_1, *LINKERD, "--pid", "1", "--host"])
+    assert done.returncode == 0, done.stderr
+    assert jumps(namespace, "legacy") == 4
+
+
+def test_no_namespace_named_is_never_the_nodes_by_mistake(namespace: Namespace) -> None:
+    """A container whose first process it is installs without saying more."""
+    done = namespace.exec([*AS_PROCESS_1, *LINKERD])
+    assert done.returncode == 0, done.stderr
+    assert jumps(namespace, "legacy") == 4

@@ -24,6 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from proxyinit.options import Options
     from proxyinit.pflag import Arguments
 
 RUN_MARGIN_S = 30
@@ -45,16 +46,31 @@ def main(argv: Sequence[str]) -> int:
 def problems(arguments: Arguments) -> list[str]:
     """Everything wrong with the arguments, their namespace included."""
     found = [*arguments.problems, *options.problems(arguments)]
-    path = options.options(arguments).netns
-    if path:
-        from proxyinit import netns  # noqa: PLC0415
-
-        try:
-            os.close(netns.open_namespace(path))
-        except NamespaceError as error:
+    chosen = options.options(arguments)
+    if chosen.netns:
+        problem = _namespace_problem(chosen)
+        if problem:
             flag = "pid" if "pid" in arguments.given else "netns"
-            found.append(f"--{flag} {arguments.given[flag][-1]!r}: {error}")
+            found.append(f"--{flag} {arguments.given[flag][-1]!r}: {problem}")
     return found
+
+
+def _namespace_problem(chosen: Options) -> str:
+    """Why no run may work in the namespace that is named; empty when it may."""
+    from proxyinit import netns  # noqa: PLC0415
+
+    try:
+        fd = netns.open_namespace(chosen.netns)
+    except NamespaceError as error:
+        return str(error)
+    nodes_own = netns.is_nodes_own(fd)
+    os.close(fd)
+    if nodes_own and not chosen.host and not chosen.simulate:
+        return (
+            "this is the network namespace of process 1, the node's own, and all its "
+            "traffic would change: expected a pod's; say --host if the node is meant"
+        )
+    return ""
 
 
 def run_install(session: Session, arguments: Arguments) -> None:

@@ -198,6 +198,12 @@ TARGET_FLAGS = (
         metavar="PID",
     ),
     Flag(
+        "host",
+        "Allow --netns or --pid to lead to the node's own network namespace.",
+        parse_bool,
+        default=False,
+    ),
+    Flag(
         "simulate",
         "Change nothing; print what a run would feed to the restore programs.",
         parse_bool,
@@ -233,6 +239,5 @@ INSTALL_FLAGS = REDIRECT_FLAGS + BACKEND_FLAGS + TARGET_FLAGS + LOG_FLAGS
 CLEANUP_FLAGS = tuple(
     flag
     for flag in INSTALL_FLAGS
-    if flag.name
-    in ("lock-wait-secs", "netns", "pid", "simulate", "log-format", "log-level")
+    if flag.name == "lock-wait-secs" or flag in (*TARGET_FLAGS[:4], *LOG_FLAGS)
 )

@@ -25,7 +25,7 @@ class Options(Record):
 
     `mode` is one of flags.MODES. `netns` is a path, of ``--pid`` too; empty means
     the caller's own namespace. `bin_dir` is searched instead of PATH;
-    `close_wait_s` 0 leaves the sysctl alone.
+    `close_wait_s` 0 leaves the sysctl alone; `host` allows the node's own namespace.
     """
 
     mode: str = "legacy"
@@ -35,6 +35,7 @@ class Options(Record):
     simulate: bool = False
     lock_wait_s: int = 5
     close_wait_s: int = 0
+    host: bool = False
 
 
 def redirect_config(arguments: Arguments) -> RedirectConfig:
@@ -69,6 +70,7 @@ def options(arguments: Arguments) -> Options:
         simulate=values["simulate"],
         lock_wait_s=values["lock-wait-secs"],
         close_wait_s=values.get("timeout-close-wait-secs", 0),
+        host=values.get("host", False),
     )
 
 

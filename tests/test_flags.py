@@ -83,6 +83,7 @@ OURS = {
     "outbound-subnets-to-ignore",
     "lock-wait-secs",
     "pid",
+    "host",
 }
 
 
