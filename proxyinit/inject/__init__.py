@@ -1,0 +1,1 @@
+"""Into every pod: the init container and the sidecar, written into its spec."""
