@@ -1,4 +1,4 @@
-"""One iptables frontend on this machine: reading tables and feeding transactions."""
+"""One backend on this machine, iptables or nft: reading tables, feeding scripts."""
 
 from __future__ import annotations
 
@@ -6,20 +6,32 @@ from proxyinit.errors import CommandFailed, ProgramMissing
 from proxyinit.iptables_rule import DumpError
 from proxyinit.iptables_save import parse
 from proxyinit.record import Record
-from proxyinit.rules import IPV4, IPV6
+from proxyinit.rules import INET, IPV4, IPV6, OUR_TABLE, Ruleset
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from proxyinit.logs import Log
-    from proxyinit.rules import Ruleset, Version
+    from proxyinit.rules import Version
     from proxyinit.runner import Runner
 
 ALL_VERSIONS: tuple[Version, ...] = (IPV4, IPV6)
 
-KINDS = ("legacy", "nft")
-"""The two kernel interfaces; `plain` is one of them by the machine's choice."""
+NFTABLES = "nftables"
+KINDS = ("legacy", "nft", NFTABLES)
+"""Where rules of ours can be: iptables' two kernel interfaces, and our own table of
+nf_tables. `plain` is one of the first two by the machine's choice."""
+
+PLACES: tuple[tuple[str, Version], ...] = (
+    *(("legacy", version) for version in ALL_VERSIONS),
+    *(("nft", version) for version in ALL_VERSIONS),
+    (NFTABLES, INET),
+)
+"""Every table that may hold rules of ours: its kind, and whose packets it sees."""
+
+_ABSENT = "No such file or directory"
+"""What nft says of a table that is not there."""
 
 _UNREADABLE = "is incompatible, use 'nft' tool"
 """What iptables-nft-save prints, with status 0, instead of a table it can't show."""
@@ -33,14 +45,19 @@ class Programs(Record):
 
 
 class Backend(Record):
-    """A frontend by its name, the kernel interface it drives, and its programs."""
+    """A backend by its mode, the kind of tables it works on, and its programs."""
 
     name: str
     kind: str
     programs: dict[Version, Programs]
 
     def __str__(self) -> str:
-        return program_name(self.name, IPV4)
+        return title(self.name)
+
+
+def title(mode: str) -> str:
+    """A mode's name for people: ``iptables-nft``, or ``nftables``."""
+    return mode if mode == NFTABLES else program_name(mode, IPV4)
 
 
 def program_name(mode: str, version: Version, suffix: str = "") -> str:
@@ -50,12 +67,17 @@ def program_name(mode: str, version: Version, suffix: str = "") -> str:
 
 
 def family(version: Version) -> str:
-    """The name of an IP version for people."""
-    return "IPv4" if version == IPV4 else "IPv6"
+    """The name of an IP version for people; nft's own for a table of both."""
+    return {IPV4: "IPv4", IPV6: "IPv6", INET: "inet"}[version]
 
 
 def locate(runner: Runner, mode: str, versions: Sequence[Version]) -> Backend:
-    """The frontend with its programs found, or `ProgramMissing` naming all absent."""
+    """The backend with its programs found, or `ProgramMissing` naming all absent."""
+    if mode == NFTABLES:
+        path = runner.find("nft")
+        if path is None:
+            raise ProgramMissing("not found: nft")
+        return Backend(mode, mode, {INET: Programs(path, path)})
     programs: dict[Version, Programs] = {}
     absent = []
     for version in versions:
@@ -81,7 +103,9 @@ def locate(runner: Runner, mode: str, versions: Sequence[Version]) -> Backend:
 
 
 def unlocated(mode: str, versions: Sequence[Version]) -> Backend:
-    """The frontend by its programs' names alone, for a plan without a machine."""
+    """The backend by its programs' names alone, for a plan without a machine."""
+    if mode == NFTABLES:
+        return Backend(mode, mode, {INET: Programs("nft", "nft")})
     programs = {
         version: Programs(
             program_name(mode, version, "-save"),
@@ -102,7 +126,7 @@ def _plain_kind(runner: Runner, programs: Programs) -> str:
 
 
 class Tables:
-    """The nat tables of the namespace this process is in, through the frontends."""
+    """The nat tables of the namespace this process is in, through the backends."""
 
     def __init__(self, runner: Runner, log: Log, lock_wait_s: int) -> None:
         self._runner = runner
@@ -118,6 +142,8 @@ class Tables:
 
         Families are read side by side; reading takes no lock.
         """
+        if backend.kind == NFTABLES:
+            return {INET: self._list(backend)}
         commands = [[backend.programs[v].save, "-t", "nat"] for v in versions]
         outputs = self._runner.run_all(commands)
         tables = {}
@@ -133,6 +159,27 @@ class Tables:
                 raise CommandFailed(argv, 0, message) from error
         return tables
 
+    def _list(self, backend: Backend) -> Ruleset:
+        """Our native table; empty when there is none."""
+        from proxyinit.nft_list import parse as parse_listing  # noqa: PLC0415
+
+        # Numbers for all that has a name: once was not enough before nft 0.9.1,
+        # and looking names up can mean asking a directory server.
+        argv = [backend.programs[INET].save, "-nnn", "list", "table", "inet", OUR_TABLE]
+        try:
+            listing = self._runner.run(argv).stdout
+        except CommandFailed as error:
+            if error.status == 127 or _ABSENT not in error.stderr:
+                raise
+            listing = ""
+        self._log.debug(" ".join(argv), stdout=listing)
+        self.dumps[INET] = listing
+        try:
+            return parse_listing(listing)
+        except DumpError as error:
+            message = f"its output makes no sense: {error}"
+            raise CommandFailed(argv, 0, message) from error
+
     def feed(self, backend: Backend, version: Version, script: str) -> None:
         """Let the kernel take a whole script as one transaction, or nothing of it."""
         argv = self._restore(backend, version)
@@ -147,6 +194,8 @@ class Tables:
         return f"# {family(version)}: {' '.join((program, *options))}\n{script}"
 
     def _restore(self, backend: Backend, version: Version) -> list[str]:
+        if backend.kind == NFTABLES:
+            return [backend.programs[version].restore, "-f", "-"]
         # Without --wait iptables-legacy 1.8.8 to 1.8.10 blocks for ever on a held
         # lock, others fail at once (contract, interception 3.13).
         wait = f"--wait={self._lock_wait_s}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxyinit.backend import ALL_VERSIONS, KINDS, family, locate
+from proxyinit.backend import NFTABLES, PLACES, family, locate
 from proxyinit.diagnose import UNSUPPORTED
 from proxyinit.errors import CommandFailed, ProgramMissing, ProxyInitError
 from proxyinit.failures import diagnose_failure, explained
@@ -22,12 +22,11 @@ def cleanup(session: Session) -> None:
     """
     failures: list[ProxyInitError] = []
     removed = False
-    for kind in KINDS:
-        for version in ALL_VERSIONS:
-            try:
-                removed |= _clean(session, kind, version)
-            except ProxyInitError as error:
-                failures.append(error)
+    for kind, version in PLACES:
+        try:
+            removed |= _clean(session, kind, version)
+        except ProxyInitError as error:
+            failures.append(error)
     if failures:
         for failure in failures[1:]:
             session.log.error(str(failure), **failure.fields)
@@ -45,8 +44,8 @@ def _clean(session: Session, kind: str, version: Version) -> bool:
     except ProgramMissing as error:
         raise ProgramMissing(
             f"{family(version)}: a {kind} nat table may hold rules of proxy-init, and "
-            f"the programs to look at it are not here: {error}; install the iptables "
-            "package"
+            f"the programs to look at it are not here: {error}; install the "
+            f"{'nftables' if kind == NFTABLES else 'iptables'} package"
         ) from error
     try:
         live = session.tables.read(backend, [version])[version]

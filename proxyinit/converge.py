@@ -79,6 +79,7 @@ def _check_reach(
     for version, table in wanted.items():
         for shadow in shadows(result(table, live[version])):
             if shadow.certain:
+                # Never in nftables: nobody else's rule stands in our table.
                 program = backend.programs[version].save.removesuffix("-save")
                 name = program.rpartition("/")[2]
                 blocked.append(

@@ -30,7 +30,7 @@ LOG_LEVELS = (
     "debug",
     "trace",
 )
-MODES = ("legacy", "nft", "plain", "auto")
+MODES = ("legacy", "nft", "nftables", "plain", "auto")
 MAX_CLOSE_WAIT_S = 2147483
 """INT_MAX milliseconds: the kernel keeps the timeout in jiffies in an int."""
 MAX_LOCK_WAIT_S = 3600
@@ -149,8 +149,8 @@ REDIRECT_FLAGS = (
 BACKEND_FLAGS = (
     Flag(
         "iptables-mode",
-        "Which iptables to use; overrides the two flags below. "
-        "auto: the one that is in use, else nft.",
+        "Which iptables to use, or nftables without iptables; overrides the two "
+        "flags below. auto: what is in use, else nft.",
         _one_of(MODES),
         metavar="|".join(MODES),
     ),

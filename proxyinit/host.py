@@ -15,6 +15,7 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 
 from proxyinit.errors import NamespaceBusy, SysctlError
 from proxyinit.privileges import LockHolder, Privileges
+from proxyinit.rules import INET, OUR_TABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,12 +61,27 @@ class Host:
 
     def nft_has_nat(self, version: Version) -> bool | None:
         """Whether nf_tables holds iptables-nft's nat table; None when not told."""
+        tables = self._nft_tables()
+        return None if tables is None else (NFPROTO[version], "nat") in tables
+
+    def nftables_has_ours(self) -> bool | None:
+        """Whether nf_tables holds our own table; None when not told."""
+        tables = self._nft_tables()
+        return None if tables is None else (NFPROTO[INET], OUR_TABLE) in tables
+
+    def has_native_tables(self) -> bool:
+        """Whether nf_tables holds tables that are neither ours nor iptables-nft's."""
+        known = {(NFPROTO[INET], OUR_TABLE)}
+        known |= {(NFPROTO[v], t) for v in (4, 6) for t in _IPTABLES_TABLES}
+        return bool((self._nft_tables() or set()) - known)
+
+    def _nft_tables(self) -> set[tuple[int, str]] | None:
+        """(family, name) of every table of nf_tables; None when not told."""
         try:
-            tables = set(_nft_tables())
+            return set(_nft_tables())
         except OSError as error:
             # No such protocol or subsystem: this kernel has no nf_tables.
-            return None if isinstance(error, PermissionError) else False
-        return (NFPROTO[version], "nat") in tables
+            return None if isinstance(error, PermissionError) else set()
 
     def privileges(self) -> Privileges:
         """Uid and capabilities, from /proc/self/status."""
@@ -213,7 +229,8 @@ def find_holders(
 # One dump of table names (linux/netfilter/nf_tables.h): 100 microseconds where
 # a run of iptables-nft-save takes 1.7 ms per family.
 
-NFPROTO = {4: 2, 6: 10}
+_IPTABLES_TABLES = ("filter", "nat", "mangle", "raw", "security")
+NFPROTO = {INET: 1, 4: 2, 6: 10}
 _NETLINK_NETFILTER = 12
 _GETTABLE, _NEWTABLE = 0x0A01, 0x0A00
 _REQUEST_DUMP = 0x301

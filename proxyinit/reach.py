@@ -12,6 +12,7 @@ from proxyinit.record import Record
 from proxyinit.rules import (
     Comment,
     Destination,
+    Destinations,
     InInterface,
     OutInterface,
     Protocol,
@@ -19,9 +20,9 @@ from proxyinit.rules import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from proxyinit.rules import Match, Rule, Ruleset
+    from proxyinit.rules import Match, Rule, Ruleset, Subnet
 
 PASSING_TARGETS = frozenset(
     (
@@ -74,15 +75,31 @@ def shadows(table: Ruleset) -> Iterator[Shadow]:
                 yield Shadow(chain, number, rule, target, certain=always)
 
 
-def rivals(table: Ruleset) -> Iterator[tuple[str, Rule]]:
-    """(chain, rule) of every other redirection of TCP that hooks lead to."""
-    chains = ["PREROUTING", "OUTPUT"]
+_HOOKS = ("type nat hook prerouting ", "type nat hook output ")
+_REDIRECTING = ("REDIRECT", "DNAT", "NETMAP", "NFT")
+"""Targets that may change a connection's destination; NFT is what only nft can say."""
+
+
+def nat_hooks(table: Ruleset) -> list[str]:
+    """The chains of a native table that new connections come in by."""
+    return [chain.name for chain in table.chains if chain.hook.startswith(_HOOKS)]
+
+
+def rivals(
+    table: Ruleset, hooks: Sequence[str] = ("PREROUTING", "OUTPUT")
+) -> Iterator[tuple[str, Rule]]:
+    """(chain, rule) of every other redirection of TCP that hooks lead to.
+
+    An accept is none: the kernel asks the nat chains of other tables as well, until
+    one redirects (nf_nat_inet_fn).
+    """
+    chains = [*hooks]
     for chain in chains:  # grows while it is walked
         for rule in table.rules(chain):
             target, _ = _target(rule)
             if is_jump(rule) or not _can_match(rule):
                 continue
-            if target in ("REDIRECT", "DNAT", "NETMAP"):
+            if target in _REDIRECTING:
                 yield chain, rule
             elif table.chain(target) and target not in chains:
                 chains.append(target)
@@ -135,8 +152,12 @@ def _excludes(match: Match) -> bool:
     if isinstance(match, InInterface | OutInterface):
         return match.name == "lo" and not match.negated
     if isinstance(match, Destination) and not match.negated:
-        address = match.subnet.address
-        return address == "::1" or (
-            address.startswith("127.") and match.subnet.prefix >= 8
-        )
+        return _is_loopback(match.subnet)
+    if isinstance(match, Destinations) and not match.negated:
+        return all(map(_is_loopback, match.subnets))
     return False
+
+
+def _is_loopback(subnet: Subnet) -> bool:
+    address = subnet.address
+    return address == "::1" or (address.startswith("127.") and subnet.prefix >= 8)

@@ -4,12 +4,15 @@ A script is one transaction of iptables-restore --noflush: the kernel swaps a
 table as a whole (legacy) or commits one batch (nft), so between the old rules
 and the new there is no moment without a redirect. Ours are our two chains and
 every rule anywhere that leads to them; everything else is left as it is.
+
+The native table of nftables is all ours; for it the same functions ask
+`nft_reconcile`, which is loaded only where there is one.
 """
 
 from __future__ import annotations
 
 from proxyinit.iptables_rule import render_rule
-from proxyinit.rules import OUR_CHAINS, Chain, Extension, Ruleset
+from proxyinit.rules import INET, OUR_CHAINS, Chain, Extension, Ruleset
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +43,8 @@ def _numbered_jumps(table: Ruleset) -> Iterator[tuple[str, int, Rule]]:
 
 def ours(table: Ruleset) -> Ruleset:
     """Our part of a table: our chains, and of other chains only the jumps to them."""
+    if table.version == INET:
+        return table
     kept: dict[str, list[Rule]] = {}
     for name, rule in jumps(table):
         kept.setdefault(name, []).append(rule)
@@ -56,6 +61,10 @@ def differences(wanted: Ruleset, live: Ruleset) -> list[str]:
 
     Order counts, comments too. One sentence each, empty when all is in place.
     """
+    if wanted.version == INET:
+        from proxyinit import nft_reconcile  # noqa: PLC0415
+
+        return nft_reconcile.differences(wanted, live)
     found = []
     for name in OUR_CHAINS:
         if live.chain(name) is None:
@@ -101,6 +110,10 @@ def install_script(wanted: Ruleset, live: Ruleset) -> str:
     Empty when it is already. A jump that is right stays where it stands, so
     rules that others put behind it stay behind it; wrong and double ones go.
     """
+    if wanted.version == INET:
+        from proxyinit import nft_reconcile  # noqa: PLC0415
+
+        return nft_reconcile.install_script(wanted, live)
     if not differences(wanted, live):
         return ""
     missing = list(jumps(wanted))
@@ -121,6 +134,10 @@ def install_script(wanted: Ruleset, live: Ruleset) -> str:
 
 def removal_script(live: Ruleset) -> str:
     """The transaction that removes our part of `live`; empty when there is none."""
+    if live.version == INET:
+        from proxyinit import nft_reconcile  # noqa: PLC0415
+
+        return nft_reconcile.removal_script(live)
     return restore_script(Ruleset(live.version), live) if ours(live).chains else ""
 
 
@@ -130,6 +147,10 @@ def restore_script(before: Ruleset, live: Ruleset) -> str:
     Jumps return to their places, as far as others left theirs alone, and chains
     that were not there go.
     """
+    if before.version == INET:
+        from proxyinit import nft_reconcile  # noqa: PLC0415
+
+        return nft_reconcile.restore_script(before, live)
     lines = _deletions(reversed(list(_numbered_jumps(live))))
     kept = [name for name in OUR_CHAINS if before.chain(name)]
     gone = [name for name in OUR_CHAINS if live.chain(name) and name not in kept]
@@ -192,6 +213,8 @@ def result(wanted: Ruleset, live: Ruleset) -> Ruleset:
 
     What reachability is judged on before anything is written.
     """
+    if wanted.version == INET:
+        return wanted
     chains = []
     for chain in wanted.chains:
         if chain.name in OUR_CHAINS:

@@ -28,6 +28,13 @@ OUTPUT_CHAIN = "PROXY_INIT_OUTPUT"
 OUR_CHAINS = (REDIRECT_CHAIN, OUTPUT_CHAIN)
 """The chains of upstream's proxy-init; everything in them is ours."""
 
+OUR_TABLE = "proxy_init"
+"""The table of family inet that is ours in nftables; everything in it is."""
+NAT_PREROUTING = "type nat hook prerouting priority -100"
+NAT_OUTPUT = "type nat hook output priority -100"
+"""Where our table is hooked in: as iptables' nat. nft takes the name ``dstnat`` for
+-100 on the first of these hooks only."""
+
 
 class PortRange(Record):
     """TCP ports `low` to `high`, both included, 1-65535."""
@@ -208,18 +215,28 @@ class Rule(Record):
 
 
 class Chain(Record):
-    """Rules in the order they are tried; builtin chains have a policy."""
+    """Rules in the order they are tried; builtin chains have a policy.
+
+    `hook` is how nftables declares where packets come in, its priority as a number:
+    ``type nat hook prerouting priority -100``. In iptables the name says it.
+    """
 
     name: str
     rules: tuple[Rule, ...] = ()
     policy: str | None = None
+    hook: str = ""
 
 
 class Ruleset(Record):
-    """The nat table of one IP version, or of both (`INET`, nftables' own table)."""
+    """The nat table of one IP version, or of both (`INET`, nftables' own table).
+
+    `others` is what else a table of nftables holds, word for word: named sets and
+    maps, objects, flags.
+    """
 
     version: Version
     chains: tuple[Chain, ...] = ()
+    others: tuple[str, ...] = ()
 
     def chain(self, name: str) -> Chain | None:
         """The chain of that name, or None."""

@@ -36,10 +36,15 @@ class Session(Record):
 
 
 def has_nat(session: Session, kind: str, version: Version) -> bool | None:
-    """Whether the kernel holds a nat table of that kind; None when it won't say."""
+    """Whether the kernel holds a nat table of that kind; None when it won't say.
+
+    In nftables this is about our own table.
+    """
     if kind == "legacy":
         return session.host.legacy_has_nat(version)
-    return session.host.nft_has_nat(version)
+    if kind == "nft":
+        return session.host.nft_has_nat(version)
+    return session.host.nftables_has_ours()
 
 
 def look(
@@ -59,7 +64,7 @@ def _look_without_trace(
 ) -> Ruleset:
     known = has_nat(session, backend.kind, version)
     why = "only root may see it"
-    if known or (known is None and backend.kind == "nft"):
+    if known or (known is None and backend.kind != "legacy"):
         try:
             return session.tables.read(backend, [version])[version]
         except CommandFailed as error:
