@@ -9,28 +9,16 @@ from __future__ import annotations
 
 from proxyinit.backend import ALL_VERSIONS, KINDS, locate
 from proxyinit.errors import CommandFailed, ProgramMissing
-from proxyinit.record import Record
+from proxyinit.facts import Survey
 from proxyinit.session import has_nat
+
+__all__ = ["Survey", "survey"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
+    from proxyinit.facts import Place
     from proxyinit.rules import Ruleset, Version
     from proxyinit.session import Session
-
-    Place: TypeAlias = tuple[str, Version]
-    """Where a table is: the kind of backend, and the IP version."""
-
-
-class Survey(Record):
-    """What was read: tables by place, and why others could not be read.
-
-    A place that is in neither has no nat table.
-    """
-
-    tables: dict[Place, Ruleset]
-    problems: dict[Place, str]
 
 
 def survey(session: Session) -> Survey:

@@ -1,0 +1,82 @@
+"""Is this namespace intercepted? Gathering what is known, and judging it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from proxyinit import sense, sockets, surroundings
+from proxyinit.backend import Tables
+from proxyinit.checks import Check, exit_code
+from proxyinit.facts import Facts
+from proxyinit.host import Host
+from proxyinit.journal import Journal
+from proxyinit.logs import Log
+from proxyinit.options import Options
+from proxyinit.readback import Wanted, readback
+from proxyinit.runner import SystemRunner
+from proxyinit.session import Session
+from proxyinit.survey import survey
+
+if TYPE_CHECKING:
+    from proxyinit.runner import Runner
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What was found out: the backend in charge, what it redirects, every check.
+
+    `backend` is empty and `wanted` None where nothing of ours is.
+    """
+
+    backend: str
+    wanted: Wanted | None
+    checks: tuple[Check, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """0 intercepted, 3 differs, 1 could not tell."""
+        return exit_code(self.checks)
+
+
+def gather(runner: Runner, host: Host) -> Facts:
+    """Everything that verify asks of the namespace that this thread is in."""
+    log = Log("error")
+    tables = Tables(runner, log, lock_wait_s=0)
+    session = Session(Options(), log, host, runner, tables, Journal(), print)
+    return Facts(
+        survey=survey(session),
+        ipv6=host.has_ipv6(),
+        addresses=sockets.addresses(),
+        listeners=sockets.listeners(),
+        nat_hooks=sockets.nat_hooks(),
+        conntrack=sockets.conntrack(),
+    )
+
+
+def here() -> Facts:
+    """The facts of the namespace that this thread is in, from the real machine."""
+    return gather(SystemRunner(), Host())
+
+
+def judge(facts: Facts, given: Wanted | None = None) -> Judgement:
+    """Hold a namespace against the flags given; without, against its own rules."""
+    found = sense.holders(facts.survey)
+    checks = [*sense.unreadable(facts.survey), *sense.backend(facts, found)]
+    if given and not facts.ipv6:
+        given = Wanted(given.config, ipv6=False)
+    if not found:
+        return Judgement("", given, tuple(checks))
+    holder = found[0]
+    wanted = given or readback(holder.tables)
+    if wanted is None:
+        checks += sense.redirectless(holder)
+    else:
+        checks += sense.rule_checks(sense.pairs(holder, wanted))
+        checks += [] if given else sense.families(holder)
+        checks += surroundings.configuration(wanted.config)
+        checks.append(surroundings.ipv6(facts, wanted, asked=given is not None))
+        checks += surroundings.hooks(facts, holder)
+        checks += surroundings.proxies(facts, wanted)
+    checks += surroundings.conntrack(facts)
+    return Judgement(holder.kind, wanted, tuple(checks))
