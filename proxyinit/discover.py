@@ -24,6 +24,10 @@ MOUNTED = ("/run/netns", "/var/run/netns", "/run/docker/netns")
 _CLONE_NEWUTS = 0x04000000
 
 
+class NamespaceGone(NamespaceError):
+    """A network namespace ended between being found and being entered."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A network namespace: how to open it, and the processes that live in it.
@@ -63,7 +67,7 @@ def targets() -> tuple[list[Target], int]:
     names = [entry.name for entry in Path("/proc").iterdir()]
     for pid in sorted(int(name) for name in names if name.isdigit()):
         try:
-            status = Path(f"/proc/{pid}/ns/net").stat()
+            status = Path(_of_process(pid)).stat()
         except PermissionError:
             hidden += 1
         except OSError:  # it has ended
@@ -72,7 +76,7 @@ def targets() -> tuple[list[Target], int]:
             pids.setdefault(status.st_ino, []).append(pid)
     mounted = dict(_mounted())
     found = [
-        Target(f"/proc/{members[0]}/ns/net", inode, tuple(members), _base(path))
+        Target(_of_process(members[0]), inode, tuple(members), _base(path))
         for inode, members in pids.items()
         for path in [mounted.pop(inode, "")]
     ]
@@ -111,17 +115,30 @@ def target(path: str) -> Target:
 
 
 def enter(wanted: Target) -> None:
-    """Move this thread into the namespace, if it is still the one that was found."""
-    fd = netns.open_namespace(wanted.path)
-    try:
-        if os.fstat(fd).st_ino != wanted.inode:
-            raise NamespaceError(
-                f"the network namespace at {wanted.path!r} went away meanwhile, and "
-                "another has taken its place: look again"
-            )
-        netns.enter(fd)
-    finally:
-        os.close(fd)
+    """Move this thread into the namespace, by any process that still lives there.
+
+    Raises `NamespaceGone` when nothing leads there any more.
+    """
+    failure: NamespaceError | None = None
+    for path in dict.fromkeys((wanted.path, *map(_of_process, wanted.pids))):
+        try:
+            fd = netns.open_namespace(path)
+        except NamespaceError as error:
+            failure = None if isinstance(error.__cause__, FileNotFoundError) else error
+            continue
+        try:
+            if os.fstat(fd).st_ino == wanted.inode:
+                netns.enter(fd)
+                return
+        finally:
+            os.close(fd)
+    if failure:
+        raise failure
+    raise NamespaceGone(f"the network namespace at {wanted.path!r} went away meanwhile")
+
+
+def _of_process(pid: int) -> str:
+    return f"/proc/{pid}/ns/net"
 
 
 @contextlib.contextmanager

@@ -1,0 +1,117 @@
+"""Examining one namespace, or all of the node's by several workers."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+from proxyinit import discover, probe, verify
+from proxyinit.checks import (
+    COULD_NOT_TELL,
+    DIFFERS,
+    FAIL,
+    INTERCEPTED,
+    UNKNOWN,
+    WARN,
+    Check,
+)
+from proxyinit.discover import Identity, NamespaceGone, Target
+from proxyinit.errors import ProxyInitError
+from proxyinit.facts import Facts
+from proxyinit.readback import Wanted
+from proxyinit.sense import holders
+from proxyinit.verify import Judgement
+
+MAX_WORKERS = 8
+PROXY_PORTS = (4143, 4140)
+"""Where Linkerd's proxy listens, inbound and outbound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked of each namespace.
+
+    `given` is what flags want; without, rules are held against themselves. With
+    `ports` only namespaces are told of that hold rules of ours or listen there.
+    """
+
+    given: Wanted | None = None
+    probe: bool = False
+    ports: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A namespace, whose it is, and what was found there."""
+
+    target: Target
+    identity: Identity
+    judgement: Judgement
+
+    @property
+    def verdict(self) -> str:
+        """In one word: intercepted, differs, unknown or gone."""
+        if any(check.name == "gone" for check in self.judgement.checks):
+            return "gone"
+        words = {INTERCEPTED: "intercepted", DIFFERS: "differs"}
+        return words.get(self.judgement.exit_code, "unknown")
+
+    @property
+    def faults(self) -> list[Check]:
+        """All that is not well: failures first, then what could not be told."""
+        order = [FAIL, UNKNOWN, WARN]
+        found = [check for check in self.judgement.checks if check.state in order]
+        return sorted(found, key=lambda check: order.index(check.state))
+
+
+def examine(question: Question, target: Target) -> Report | None:
+    """Look at one namespace, from inside; None when it is none of those asked for."""
+    try:
+        discover.enter(target)
+        facts = verify.here()
+        if question.ports and not _concerns(facts, question.ports):
+            return None
+        judgement = verify.judge(facts, question.given)
+        if question.probe:
+            judgement = probe.add(judgement, facts)
+    except NamespaceGone as error:
+        judgement = _only(
+            Check("gone", WARN, str(error), "look again if it should live")
+        )
+    except (ProxyInitError, OSError) as error:
+        judgement = _only(Check("readable", UNKNOWN, str(error), "run as root"))
+    return Report(target, discover.identify(target), judgement)
+
+
+def _only(check: Check) -> Judgement:
+    return Judgement("", None, (check,))
+
+
+def _concerns(facts: Facts, ports: tuple[int, ...]) -> bool:
+    listening = any(listener.port in ports for listener in facts.listeners or ())
+    return listening or bool(holders(facts.survey))
+
+
+def examine_all(question: Question, targets: list[Target]) -> Iterator[Report | None]:
+    """The reports of many namespaces, in their order, as they become known."""
+    workers = min(MAX_WORKERS, len(os.sched_getaffinity(0)), len(targets))
+    if workers < 2:
+        yield from (examine(question, target) for target in targets)
+        return
+    # Forked: what a worker needs is loaded already, and each is a thread's worth of
+    # namespaces of its own, so that /proc/net is its namespace's.
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        yield from pool.map(partial(examine, question), targets, chunksize=4)
+
+
+def exit_code(reports: list[Report]) -> int:
+    """Of many namespaces: one that differs is certain whatever the others are."""
+    verdicts = {report.verdict for report in reports}
+    if "differs" in verdicts:
+        return DIFFERS
+    return COULD_NOT_TELL if "unknown" in verdicts else INTERCEPTED

@@ -1,0 +1,151 @@
+"""What verify found, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from proxyinit.checks import FAIL, OK, WARN, Check
+from proxyinit.node import Report, exit_code
+from proxyinit.readback import flags
+from proxyinit.sense import backend_name
+
+_MARKS = {OK: ("ok", "green"), WARN: ("warn", "yellow"), FAIL: ("FAIL", "bold red")}
+_VERDICTS = {
+    "intercepted": ("ok", "green"),
+    "differs": ("FAIL", "bold red"),
+    "gone": ("gone", "yellow"),
+}
+_UNSURE = ("?", "magenta")
+_PIPE_WIDTH = 2000
+"""Nothing is wrapped or cut where no terminal is; no line is as long."""
+
+
+def print_one(report: Report) -> None:
+    """Every check with a mark; cause and next step where something is wrong."""
+    console = _console()
+    whose = report.identity
+    process = f" (process {whose.pid}: {whose.command})" if whose.pid else ""
+    console.print(Text(f"{whose.name}{process}: {report.verdict}", "bold"))
+    table = _table()
+    for check in report.judgement.checks:
+        table.add_row(_mark(check), Text(check.name), _said(check))
+    _print(console, table)
+    wanted = report.judgement.wanted
+    if wanted and report.judgement.backend:
+        name = backend_name(report.judgement.backend)
+        console.print(Text(f"\nin {name}, as made by:", "dim"))
+        console.print(Text(" \\\n  ".join(["proxy-init", *flags(wanted)])))
+
+
+def print_all(reports: list[Report], hidden: int, others: int) -> None:
+    """One line a namespace, and how many were not worth one."""
+    console = _console()
+    table = _table()
+    for report in reports:
+        text, style = _VERDICTS.get(report.verdict, _UNSURE)
+        pid = str(report.identity.pid or "")
+        backend = report.judgement.backend
+        table.add_row(
+            Text(text, style),
+            Text(report.identity.name),
+            Text(pid),
+            Text(backend_name(backend) if backend else ""),
+            Text(_in_short(report)),
+        )
+    _print(console, table)
+    count = f"{len(reports)} namespaces with a redirect or a proxy, {others} without"
+    console.print(Text(count, "dim"))
+    if hidden:
+        text = f"{hidden} processes may not be looked at: run as root to see them all"
+        console.print(Text(text, "yellow"))
+
+
+def _in_short(report: Report) -> str:
+    """The worst that was found, or where connections go."""
+    faults = report.faults
+    wanted = report.judgement.wanted
+    if faults and (faults[0].state != WARN or not wanted):
+        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        return f"{faults[0].name}: {faults[0].found}{more}"
+    if not wanted:
+        return ""
+    ports = f"to {wanted.config.inbound_port} and {wanted.config.outbound_port}"
+    return f"{ports}; {faults[0].found}" if faults else ports
+
+
+def _mark(check: Check) -> Text:
+    return Text(*_MARKS.get(check.state, _UNSURE))
+
+
+def _said(check: Check) -> Text:
+    text = Text(check.found)
+    if check.advice:
+        text.append(f"\n-> {check.advice}", "dim")
+    return text
+
+
+def _console() -> Console:
+    tty = sys.stdout.isatty()
+    return Console(
+        width=None if tty else _PIPE_WIDTH, highlight=False, soft_wrap=not tty
+    )
+
+
+def _table() -> Table:
+    return Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+
+
+def _print(console: Console, table: Table) -> None:
+    """Print without the blanks that fill a table's last column."""
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        console.out(line.rstrip(), highlight=False)
+
+
+# === for programs ===
+
+
+def print_json(reports: list[Report], hidden: int) -> None:
+    """Everything that is known, as one JSON document."""
+    document = {
+        "exit_code": exit_code(reports),
+        "hidden_processes": hidden,
+        "namespaces": list(map(_namespace, reports)),
+    }
+    sys.stdout.write(f"{json.dumps(document, indent=2)}\n")
+
+
+def _namespace(report: Report) -> dict[str, Any]:
+    whose, judgement = report.identity, report.judgement
+    wanted = judgement.wanted
+    return {
+        "name": whose.name,
+        "pod": whose.pod,
+        "pod_uid": whose.pod_uid,
+        "pid": whose.pid,
+        "command": whose.command,
+        "path": report.target.path,
+        "inode": report.target.inode,
+        "verdict": report.verdict,
+        "backend": judgement.backend,
+        "flags": flags(wanted) if wanted else [],
+        "checks": list(_checks(judgement.checks)),
+    }
+
+
+def _checks(checks: tuple[Check, ...]) -> Iterator[dict[str, str]]:
+    for check in checks:
+        yield {
+            "name": check.name,
+            "state": check.state,
+            "found": check.found,
+            "advice": check.advice,
+        }

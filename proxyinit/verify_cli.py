@@ -1,0 +1,227 @@
+"""The command `proxy-init verify`: its flags, and what they ask for."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from proxyinit import options
+from proxyinit.config import parse_subnet
+from proxyinit.errors import ProxyInitError
+from proxyinit.flags import REDIRECT_FLAGS, TARGET_FLAGS
+from proxyinit.pflag import Arguments, Flag, parse, parse_bool
+
+if TYPE_CHECKING:
+    from proxyinit.discover import Target
+    from proxyinit.node import Question, Report
+
+_HELP = """Say whether a pod's traffic is intercepted, and what is wrong if not.
+
+With the flags of an install, rules are held against what these want; without, the
+configuration is read back from the rules and checked for sense.
+
+Exit codes: 0 intercepted, 3 differs, 1 could not tell, 2 usage.
+
+\b
+Examples, as root on the node:
+  proxy-init verify --pod-ip 10.42.0.17
+  proxy-init verify --all --format json
+  proxy-init verify --pid 4711 -p 4143 -o 4140 -u 2102
+"""
+
+
+def _parse_address(text: str) -> str:
+    try:
+        whole = parse_subnet(f"{text}/{128 if ':' in text else 32}")
+    except ValueError:
+        raise ValueError("expected an address such as 10.42.0.17 or fd00::17") from None
+    return whole.address
+
+
+def _parse_format(text: str) -> str:
+    if text not in ("text", "json"):
+        raise ValueError("expected text or json")
+    return text
+
+
+VERIFY_FLAGS = (
+    *(flag for flag in TARGET_FLAGS if flag.name in ("netns", "pid")),
+    Flag(
+        "pod-ip",
+        "The namespace whose interface holds this address.",
+        _parse_address,
+        metavar="ADDRESS",
+    ),
+    Flag(
+        "all",
+        "Every namespace of the node that holds a redirect or runs a proxy.",
+        parse_bool,
+        default=False,
+    ),
+    Flag(
+        "probe",
+        "Prove it by live connections, in both directions.",
+        parse_bool,
+        default=False,
+    ),
+    Flag(
+        "format",
+        "Form of the answer.",
+        _parse_format,
+        metavar="text|json",
+        default="text",
+    ),
+    *REDIRECT_FLAGS,
+)
+_TARGETS = ("netns", "pid", "pod-ip", "all")
+
+
+def problems(arguments: Arguments) -> Iterator[str]:
+    """Everything that is wrong with the arguments."""
+    yield from arguments.problems
+    for word in arguments.words:
+        yield f"unexpected word {word!r}: expected flags only"
+    named = [f"--{name}" for name in _TARGETS if arguments.values[name]]
+    if len(named) > 1:
+        yield f"{', '.join(named)} each name namespaces: give one of them"
+    elif _wants(arguments):
+        yield from options.problems(arguments)
+
+
+def _wants(arguments: Arguments) -> bool:
+    """Whether any flag says what should be redirected."""
+    return any(flag.name in arguments.given for flag in REDIRECT_FLAGS)
+
+
+def question(arguments: Arguments) -> Question:
+    """What is asked of each namespace, from arguments without problems."""
+    from proxyinit.node import PROXY_PORTS, Question  # noqa: PLC0415  (needs pyroute2)
+    from proxyinit.readback import Wanted  # noqa: PLC0415
+
+    values: dict[str, Any] = arguments.values
+    given = None
+    ports = PROXY_PORTS
+    if _wants(arguments):
+        given = Wanted(options.redirect_config(arguments), values["ipv6"])
+        ports = given.config.inbound_port, given.config.outbound_port
+    return Question(
+        given=given, probe=values["probe"], ports=ports if values["all"] else ()
+    )
+
+
+def verify(arguments: Arguments) -> int:
+    """Look, and say what was found; the exit code."""
+    from proxyinit import discover, node, report  # noqa: PLC0415  (needs pyroute2)
+
+    values: dict[str, Any] = arguments.values
+    asked = question(arguments)
+    if values["all"]:
+        targets, hidden = discover.targets()
+        answers = list(_with_progress(node.examine_all(asked, targets), len(targets)))
+        reports = [answer for answer in answers if answer]
+        if values["format"] == "json":
+            report.print_json(reports, hidden)
+        else:
+            report.print_all(reports, hidden, len(targets) - len(reports))
+        return node.exit_code(reports)
+    answer = node.examine(asked, _target(values))
+    assert answer  # noqa: S101  (only a question with ports leaves one out)
+    if values["format"] == "json":
+        report.print_json([answer], 0)
+    else:
+        report.print_one(answer)
+    return node.exit_code([answer])
+
+
+def _target(values: dict[str, Any]) -> Target:
+    """The one namespace that is asked for; the caller's own if none is named."""
+    from proxyinit import discover, sockets  # noqa: PLC0415  (needs pyroute2)
+
+    if values["pid"]:
+        return discover.target(f"/proc/{values['pid']}/ns/net")
+    if not values["pod-ip"]:
+        return discover.target(values["netns"] or f"/proc/{os.getpid()}/ns/net")
+    address = values["pod-ip"]
+    found, hidden = discover.targets()
+    holders = discover.holding(address, found, sockets.addresses)
+    if len(holders) == 1:
+        return holders[0]
+    if not holders:
+        unseen = f"; {hidden} processes may not be looked at" if hidden else ""
+        raise ProxyInitError(
+            f"no interface in any of {len(found)} network namespaces has the address "
+            f"{address}{unseen}: see that the pod runs on this node, and run as root"
+        )
+    listed = "".join(f"\n  {_described(holder)}" for holder in holders)
+    raise ProxyInitError(
+        f"{len(holders)} network namespaces have the address {address}; name one of "
+        f"them by --pid or --netns:{listed}"
+    )
+
+
+def _described(target: Target) -> str:
+    from proxyinit import discover  # noqa: PLC0415
+
+    identity = discover.identify(target)
+    return f"{target.path}: {identity.name}"
+
+
+def _with_progress(
+    reports: Iterator[Report | None], total: int
+) -> Iterator[Report | None]:
+    """The same reports, with a bar on a terminal; none is shown anywhere else."""
+    if not sys.stderr.isatty():
+        yield from reports
+        return
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import Progress  # noqa: PLC0415
+
+    # Without a thread that redraws: workers are forked while it is shown.
+    bar = Progress(console=Console(stderr=True), transient=True, auto_refresh=False)
+    with bar:
+        task = bar.add_task("namespaces", total=total)
+        for report in reports:
+            bar.advance(task)
+            bar.refresh()
+            yield report
+
+
+class VerifyCommand(click.Command):
+    """`proxy-init verify`, its arguments read as those of an install."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments; every mistake is in the one error raised."""
+        arguments = parse(args, VERIFY_FLAGS)
+        if arguments.help:
+            click.echo(ctx.get_help())
+            ctx.exit()
+        mistakes = list(problems(arguments))
+        if mistakes:
+            lines = "".join(f"\n  {mistake}" for mistake in mistakes)
+            raise click.UsageError(f"nothing was looked at:{lines}", ctx)
+        ctx.obj = arguments
+        return []
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it; a failure that is no answer is `could not tell`."""
+        try:
+            ctx.exit(verify(ctx.obj))
+        except ImportError as error:
+            raise click.ClickException(
+                f"verify needs the Python package {error.name}: "
+                "pip install 'proxyinit[netns]'"
+            ) from error
+        except ProxyInitError as error:
+            raise click.ClickException(f"could not tell: {error}") from error
+
+
+def verify_command() -> click.Command:
+    """The command, for the group of commands to hold."""
+    from proxyinit.cli import PflagOption  # noqa: PLC0415  (cli imports this module)
+
+    flags: list[click.Parameter] = [PflagOption(flag) for flag in VERIFY_FLAGS]
+    return VerifyCommand("verify", params=flags, help=_HELP)
