@@ -30,7 +30,7 @@ PLACES: tuple[tuple[str, Version], ...] = (
 )
 """Every table that may hold rules of ours: its kind, and whose packets it sees."""
 
-_ABSENT = "No such file or directory"
+_ABSENT = "Error: No such file or directory"
 """What nft says of a table that is not there."""
 
 _UNREADABLE = "is incompatible, use 'nft' tool"
@@ -169,7 +169,7 @@ class Tables:
         try:
             listing = self._runner.run(argv).stdout
         except CommandFailed as error:
-            if error.status == 127 or _ABSENT not in error.stderr:
+            if _ABSENT not in error.stderr:
                 raise
             listing = ""
         self._log.debug(" ".join(argv), stdout=listing)

@@ -1,6 +1,7 @@
-"""From what iptables printed to a cause and a next step: the table of contract 5.
+"""From what iptables or nft printed to a cause and a next step: contract 5's table.
 
-The texts are those of iptables 1.8.9 and, where noted there, of its neighbours.
+The texts are those of iptables 1.8.9 and nft 1.0.6 and, where noted there, of
+their neighbours.
 The raw text is never replaced, only explained. Pure.
 """
 
@@ -37,6 +38,10 @@ _LEGACY_MODULES = (
 _NFT_MODULES = (
     "use --iptables-mode legacy, or load the modules on the node: "
     "modprobe nf_tables nft_chain_nat nft_compat"
+)
+_NATIVE_MODULES = (
+    "use --iptables-mode legacy, or load the modules on the node: "
+    "modprobe nf_tables nft_chain_nat nft_redir nft_ct"
 )
 _MATCH_MODULES = (
     "load them on the node: modprobe xt_REDIRECT xt_owner xt_multiport xt_comment "
@@ -102,6 +107,13 @@ _TABLE: tuple[tuple[tuple[str, ...], Diagnosis], ...] = (
         Diagnosis(UNSUPPORTED, "the kernel has no legacy nat table", _LEGACY_MODULES),
     ),
     (
+        (
+            "Netlink socket: Protocol not supported",
+            "Netlink socket: Address family not supported",
+        ),
+        Diagnosis(UNSUPPORTED, "the kernel has no nf_tables", _NATIVE_MODULES),
+    ),
+    (
         ("Address family not supported",),
         Diagnosis(
             UNSUPPORTED,
@@ -120,6 +132,41 @@ _TABLE: tuple[tuple[tuple[str, ...], Diagnosis], ...] = (
             "a security module such as SELinux or AppArmor forbids it",
             "look for the denial in the node's audit log; loading the modules on the "
             "node beforehand (modprobe iptable_nat ip6table_nat) often suffices",
+        ),
+    ),
+    (
+        ("cache initialization failed",),
+        Diagnosis(
+            UNSUPPORTED, "the kernel's nf_tables does not answer", _NATIVE_MODULES
+        ),
+    ),
+    (
+        (
+            "Could not process rule: No such file or directory",
+            "Could not process rule: Operation not supported",
+            "Could not process rule: Protocol not supported",
+        ),
+        Diagnosis(
+            UNSUPPORTED,
+            "the kernel's nf_tables lacks a part that the rules need (nat for both IP "
+            "versions in one table came with Linux 5.2)",
+            _NATIVE_MODULES,
+        ),
+    ),
+    (
+        ("Error: syntax error",),
+        Diagnosis(
+            UNSUPPORTED,
+            "this nft does not understand the rules",
+            "install nftables 0.9 or later, or use --iptables-mode nft",
+        ),
+    ),
+    (
+        ("Error: Could not process rule", "/dev/stdin:"),
+        Diagnosis(
+            REFUSED,
+            "nft refused the rules",
+            "look at what it printed (stderr) and at the kernel's log (dmesg)",
         ),
     ),
     (

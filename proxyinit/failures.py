@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 
+from proxyinit.backend import NFTABLES, title
 from proxyinit.diagnose import (
     LOCK_FILE,
     LOCKED,
@@ -34,7 +35,7 @@ class Failure(Record):
     diagnosis: Diagnosis
 
     def __str__(self) -> str:
-        return f"iptables-{self.mode} can't be used here: {self.diagnosis.cause}"
+        return f"{title(self.mode)} can't be used here: {self.diagnosis.cause}"
 
 
 def unusable(session: Session, mode: str, error: ProxyInitError) -> Failure:
@@ -45,7 +46,8 @@ def unusable(session: Session, mode: str, error: ProxyInitError) -> Failure:
     something else in silence.
     """
     if not isinstance(error, CommandFailed):
-        advice = "install the iptables package"
+        package = "nftables" if mode == NFTABLES else "iptables"
+        advice = f"install the {package} package"
         return Failure(mode, error, Diagnosis(UNSUPPORTED, str(error), advice))
     diagnosis = diagnose_failure(session, error)
     if diagnosis.kind not in (UNSUPPORTED, NOT_PERMITTED):
@@ -97,23 +99,26 @@ def _undeletable(chain: str) -> Diagnosis:
 
 
 def line_at_fault(stderr: str, script: str) -> str:
-    """The line of a script that iptables-restore complains of, if it names one.
+    """The line of a script that its reader complains of, if it names one.
 
-    It says ``line 4 failed``, ``Error occurred at line: 4`` or ``line 4: ...``.
-    Where it only learned of the failure on COMMIT, there is nothing to show.
+    iptables-restore says ``line 4 failed``, ``Error occurred at line: 4`` or
+    ``line 4: ...``, nft ``/dev/stdin:4:2-9: Error``. Where iptables only learned of
+    the failure on COMMIT, there is nothing to show.
     """
     found = re.search(r"\bline:? (\d+)", stderr)
+    native = re.search(r"^/dev/stdin:(\d+):\S+ Error", stderr, re.MULTILINE)
     lines = script.splitlines()
-    number = int(found[1]) if found else 0
-    line = lines[number - 1] if 0 < number <= len(lines) else ""
-    return line if line.startswith("-") else ""
+    place = found or native
+    number = int(place[1]) if place else 0
+    line = lines[number - 1].strip() if 0 < number <= len(lines) else ""
+    return line if native or line.startswith("-") else ""
 
 
 def no_backend(failures: Sequence[Failure]) -> NoBackend:
     """The error for a machine where nothing is left to try."""
     advice = dict.fromkeys(failure.diagnosis.advice for failure in failures)
     return NoBackend(
-        "no iptables can redirect traffic here: "
+        "nothing can redirect traffic here: "
         f"{'; '.join(map(str, failures))}. Next: {'; or '.join(advice)}",
         "".join(failure.error.stderr for failure in failures),
     )

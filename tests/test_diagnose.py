@@ -388,7 +388,7 @@ def test_no_backend() -> None:
     error = no_backend(failures)
 
     assert str(error) == (
-        "no iptables can redirect traffic here: iptables-nft can't be used here: "
+        "nothing can redirect traffic here: iptables-nft can't be used here: "
         "not found: a; iptables-legacy can't be used here: not found: a. "
         "Next: install the iptables package"
     )

@@ -15,6 +15,7 @@ PACKAGE = Path(proxyinit.__file__).parent
 PURE = (
     *("config", "rules", "plan", "iptables_rule", "iptables_save", "reconcile"),
     *("reach", "record", "diagnose", "privileges", "flags", "pflag", "options"),
+    *("intervals", "nft_script", "nft_rule", "nft_list", "nft_reconcile"),
 )
 EFFECTS = {
     *("os", "subprocess", "socket", "grpc", "click", "time", "logging", "posix"),
@@ -91,7 +92,7 @@ def loaded(*argv: str) -> set[str]:
         check=True,
         text=True,
     )
-    assert "-A PROXY_INIT_OUTPUT" in result.stdout
+    assert "PROXY_INIT_OUTPUT" in result.stdout
     return set(result.stderr.partition("\nLOADED\n")[2].split())
 
 
@@ -105,6 +106,7 @@ def loaded(*argv: str) -> set[str]:
         pytest.param(
             ("--log-format=json", "--iptables-mode=nft"), id="JSON lines, nft"
         ),
+        pytest.param(("--iptables-mode=nftables",), id="native nftables"),
     ],
 )
 def test_the_install_imports_nothing_costly(more: tuple[str, ...]) -> None:
@@ -113,6 +115,13 @@ def test_the_install_imports_nothing_costly(more: tuple[str, ...]) -> None:
 
     assert "proxyinit.plan" in found
     assert found & set(COSTLY) == set()
+
+
+def test_nftables_is_loaded_where_it_is_used() -> None:
+    """The modes of iptables don't pay for reading and writing what nft says."""
+    found = loaded(*SEED, "--iptables-mode=nft")
+
+    assert {name for name in found if name.startswith("proxyinit.nft_")} == set()
 
 
 def test_the_package_itself_imports_nothing() -> None:

@@ -1,11 +1,11 @@
-"""A kernel in memory: what iptables and /proc answer, without root or a machine.
+"""A kernel in memory: what iptables, nft and /proc answer, without root or a machine.
 
 `FakeKernel` takes the place of `runner.SystemRunner` and of `host.Host`. It keeps
-a nat table per kernel interface and IP version, answers the save and restore
-programs of iptables 1.8.9, swaps a table as a whole or not at all, and can be
-told to lack, to refuse and to be interfered with; the texts are those of the real
-programs (contract, interception 5). `cases` holds it to the real kernel:
-the same cases pass here and there.
+a nat table per kernel interface and IP version and the native tables, answers the
+save and restore programs of iptables 1.8.9 and nft 1.0.6, swaps tables as a whole
+or not at all, and can be told to lack, to refuse and to be interfered with; the
+texts are those of the real programs (contract, interception 5). `cases` holds it to
+the real kernel: the same cases pass here and there.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from proxyinit.journal import Journal
 from proxyinit.logs import Log
 from proxyinit.options import Options
 from proxyinit.privileges import LockHolder, Privileges
+from proxyinit.rules import INET
 from proxyinit.runner import Output
 from proxyinit.session import Session
+from proxyinit.testing.native import FakeNative, NativeRefused
 from proxyinit.testing.table import FakeTable, Kind, Refused
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 KINDS: tuple[Kind, ...] = ("legacy", "nft")
 VERSIONS: tuple[Version, ...] = (4, 6)
 LOCK_FILE = "/run/xtables.lock"
+OURS = "inet proxy_init"
+"""Our native table."""
 FOLDER = "/usr/sbin"
 """Where every program of this machine lies."""
 
@@ -80,6 +84,11 @@ no REDIRECT | *-legacy-restore | 1 | Warning: Extension REDIRECT revision 0 not 
 no REDIRECT | *-nft-restore | 4 | Warning: Extension REDIRECT revision 0 not supported, missing kernel module?\niptables-nft-restore v1.8.9 (nf_tables): \nline 5: RULE_APPEND failed (No such file or directory): rule in chain PROXY_INIT_REDIRECT
 rules refused | *-legacy-restore | 1 | iptables-restore: line 9 failed
 rules refused | *-nft-restore | 4 | iptables-nft-restore v1.8.9 (nf_tables): \nline 5: RULE_APPEND failed (Invalid argument): rule in chain PREROUTING
+no nfnetlink | nft | 3 | mnl.c:60: Unable to initialize Netlink socket: Protocol not supported
+no nf_tables | nft | 1 | netlink: Error: cache initialization failed: Invalid argument
+no capabilities | nft | 1 | Operation not permitted (you must be root)\nnetlink: Error: cache initialization failed: Operation not permitted
+no REDIRECT | nft | 1 | /dev/stdin:19:28-35: Error: Could not process rule: No such file or directory
+rules refused | nft | 1 | /dev/stdin:9:1-9: Error: Could not process rule: Invalid argument
 no IPv6 | ip6tables-legacy-* | 1 | ip6tables-save v1.8.9 (legacy): Cannot initialize: Address family not supported by protocol
 """.strip().splitlines():  # noqa: E501  (the texts are looked for as they are)
     _name, _program, _status, _text = _line.split(" | ")
@@ -100,6 +109,11 @@ class Call:
         """The name without its folder."""
         return self.argv[0].rpartition("/")[2]
 
+    @property
+    def feeds(self) -> bool:
+        """Whether it is to change tables."""
+        return self.program.endswith("-restore") or self.argv[1:] == ("-f", "-")
+
 
 # === the kernel ===
 
@@ -112,6 +126,7 @@ class FakeKernel(Host):
 
     - `programs`: names of those that are installed
     - `tables`: by (kind, version); a table that was never touched is not there
+    - `native`: the tables of nf_tables that are not iptables' own
     - `faults`: why programs fail, the first that hits decides; see `impose`
     - `interference`: called one by one, each before the next transaction is taken,
       as other programs would change tables between a reading and a writing
@@ -130,10 +145,12 @@ class FakeKernel(Host):
             for variant in ("", "-legacy", "-nft")
             for action in ("save", "restore")
         }
+        self.programs.add("nft")
         self.tables: dict[tuple[Kind, Version], FakeTable] = {}
+        self.native = FakeNative()
         self.faults: list[Fault] = []
         self.interference: list[Callable[[FakeKernel], object]] = []
-        self.silent: set[Kind] = set()
+        self.silent: set[str] = set()
         self.ipv6 = True
         self.holders: list[LockHolder] = []
         self.held = Privileges(0, 0x3000, 0x3000, no_new_privs=False)
@@ -162,13 +179,19 @@ class FakeKernel(Host):
         """The table, made when it was not there."""
         return self.tables.setdefault((kind, version), FakeTable())
 
-    def state(self) -> dict[tuple[Kind, Version], str]:
+    def state(self) -> dict[tuple[str, Version], str]:
         """Every table that exists, as a dump: equal states have equal answers."""
-        return {key: table.dump() for key, table in sorted(self.tables.items())}
+        state: dict[tuple[str, Version], str] = {
+            key: table.dump() for key, table in sorted(self.tables.items())
+        }
+        for name in sorted(self.native.tables):
+            kind = "nftables" if name == OURS else name
+            state[kind, INET] = self.native.listing(name)
+        return state
 
     def fed(self) -> list[str]:
-        """What the restore programs were given, in order, refused or not."""
-        return [c.stdin for c in self.calls if c.program.endswith("-restore")]
+        """What the restore programs and nft were given, in order, refused or not."""
+        return [call.stdin for call in self.calls if call.feeds]
 
     # --- Runner ---
 
@@ -182,6 +205,8 @@ class FakeKernel(Host):
         self.calls.append(call)
         if argv[0] != self.find(call.program):
             raise CommandFailed(argv, 127, "can't start: No such file or directory")
+        if call.program == "nft":
+            return self._nft(call)
         head, _, action = call.program.rpartition("-")
         family, _, variant = head.partition("-")
         version: Version = 6 if family == "ip6tables" else 4
@@ -260,6 +285,25 @@ class FakeKernel(Host):
         self.tables[kind, version] = changed
         return Output("", "")
 
+    def _nft(self, call: Call) -> Output:
+        if call.feeds and self.interference:
+            self.interference.pop(0)(self)
+        self._fail(call, "nft")
+        numeric, verb, *what = call.argv[1:] if not call.feeds else ("", "feed")
+        try:
+            if verb == "feed":
+                self.native.feed(call.stdin)
+                return Output("", "")
+            if (numeric, verb, *what[:1]) == ("-nnn", "list", "table"):
+                return Output(self.native.listing(" ".join(what[1:])), "")
+        except NativeRefused as refusal:
+            said = f"{refusal}"
+            failed = CommandFailed(call.argv, 1, said, stdin=call.stdin)
+            raise failed from refusal
+        if (numeric, verb, *what) == ("-nnn", "list", "ruleset"):
+            return Output(self.native.dump(), "")
+        raise ValueError(f"expected a script or a listing: {' '.join(call.argv)}")
+
     # --- Host ---
 
     def has_ipv6(self) -> bool:
@@ -273,6 +317,14 @@ class FakeKernel(Host):
     def nft_has_nat(self, version: Version) -> bool | None:
         """Whether an nft nat table was made; None when the kernel is silent."""
         return self._has_nat("nft", version)
+
+    def nftables_has_ours(self) -> bool | None:
+        """Whether our native table was made; None when the kernel is silent."""
+        return None if "nftables" in self.silent else OURS in self.native.tables
+
+    def has_native_tables(self) -> bool:
+        """Whether there are native tables besides ours."""
+        return bool(self.native.tables.keys() - {OURS})
 
     def _has_nat(self, kind: Kind, version: Version) -> bool | None:
         return None if kind in self.silent else (kind, version) in self.tables
