@@ -1,24 +1,17 @@
-"""The commands as click sees them: help, mistakes told to people, subcommands.
-
-Flags are declared in `proxyinit.flags` and read by `proxyinit.pflag`, for every
-command; click knows them for its help pages and prints what is wrong.
-"""
+"""The commands of proxy-init as click sees them: help, mistakes told, subcommands."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+import importlib
+from collections.abc import Sequence
+from typing import Any
 
 import click
 
 from proxyinit import __version__, entry
-from proxyinit.cleanup import cleanup
+from proxyinit.commands import PflagCommand, PflagOption, read_arguments
 from proxyinit.flags import CLEANUP_FLAGS, INSTALL_FLAGS
-from proxyinit.pflag import Arguments, Flag, parse
-from proxyinit.session import Session
-
-Action: TypeAlias = Callable[[Session, Arguments], object]
+from proxyinit.pflag import Arguments
 
 _EXAMPLES = """\b
 Example, as Linkerd's charts call it:
@@ -26,54 +19,11 @@ Example, as Linkerd's charts call it:
     --proxy-uid 2102 --inbound-ports-to-ignore 4190,4191
 """
 
-
-class PflagOption(click.Option):
-    """A flag of `proxyinit.flags`, for help pages only."""
-
-    def __init__(self, flag: Flag) -> None:
-        names = [f"--{flag.name}", *([f"-{flag.short}"] if flag.short else [])]
-        super().__init__(
-            names,
-            help=flag.help,
-            metavar="" if flag.is_bool else flag.metavar,
-            default=None,
-            expose_value=False,
-        )
-        self._flag = flag
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:  # noqa: ARG002
-        """Spelling and text, in the order short, long, value."""
-        flag = self._flag
-        short = f"-{flag.short}, " if flag.short else ""
-        value = "[=true|false]" if flag.is_bool else f" {flag.metavar}"
-        default = str(flag.default).lower() if flag.is_bool else flag.default
-        shown = "" if default in (None, 0, "false") else f"  [default: {default}]"
-        return f"{short}--{flag.name}{value}", f"{flag.help}{shown}"
-
-
-class PflagCommand(click.Command):
-    """A command whose arguments `proxyinit.pflag.parse` reads."""
-
-    def __init__(
-        self, name: str, flags: tuple[Flag, ...], action: Action, help_text: str
-    ) -> None:
-        super().__init__(
-            name,
-            params=[PflagOption(flag) for flag in flags],
-            callback=None,
-            help=help_text,
-        )
-        self._flags = flags
-        self._action = action
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments; every mistake is in the one error raised."""
-        ctx.obj = read_arguments(ctx, args, self._flags)
-        return []
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the action; the exit code is click's to pass on."""
-        ctx.exit(entry.execute(ctx.obj, self._action))
+LAZY = {
+    "explain": "proxyinit.explain_cli:explain_command",
+    "verify": "proxyinit.verify_cli:verify_command",
+}
+"""Commands by where they are: each is imported when it is called or listed."""
 
 
 class RootCommand(click.Group):
@@ -87,9 +37,21 @@ class RootCommand(click.Group):
             invoke_without_command=True,
         )
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All commands, those not imported yet too."""
+        return sorted({*super().list_commands(ctx), *LAZY})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name."""
+        if cmd_name in LAZY:
+            module, _, name = LAZY[cmd_name].partition(":")
+            found: click.Command = getattr(importlib.import_module(module), name)
+            return found
+        return super().get_command(ctx, cmd_name)
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """A first word that names a command goes there; all else is an install."""
-        if args and args[0] in self.commands:
+        if args and args[0] in self.list_commands(ctx):
             rest: list[str] = super().parse_args(ctx, args)
             return rest
         if args == ["--version"]:
@@ -105,42 +67,10 @@ class RootCommand(click.Group):
         return ctx.exit(entry.execute(ctx.obj, entry.run_install))
 
 
-def read_arguments(
-    ctx: click.Context, args: list[str], flags: tuple[Flag, ...]
-) -> Arguments:
-    """Arguments without mistakes; otherwise help, or an error that lists them all."""
-    arguments = parse(args, flags)
-    if arguments.help:
-        click.echo(ctx.get_help())
-        ctx.exit()
-    mistakes = [_suggest(problem, flags) for problem in entry.problems(arguments)]
-    mistakes += [_stray(word, ctx.command, flags) for word in arguments.words]
-    if mistakes:
-        count = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
-        lines = "".join(f"\n  {mistake}" for mistake in mistakes)
-        raise click.UsageError(f"{count}, nothing was changed:{lines}", ctx)
-    return arguments
+def _run_cleanup(arguments: Arguments) -> int:
+    from proxyinit.cleanup import cleanup  # noqa: PLC0415  (only this command's)
 
-
-def _suggest(problem: str, flags: Sequence[Flag]) -> str:
-    if not problem.startswith("unknown flag --"):
-        return problem
-    typed = problem.removeprefix("unknown flag --")
-    close = difflib.get_close_matches(typed, [flag.name for flag in flags], n=1)
-    return f"{problem}: did you mean --{close[0]}?" if close else problem
-
-
-def _stray(word: str, command: click.Command, flags: Sequence[Flag]) -> str:
-    if isinstance(command, click.Group) and word in command.commands:
-        return f"command {word!r} has to come first: {command.name} {word} [flags]"
-    if word.lower() in ("true", "false"):
-        names = ", ".join(f"--{f.name}={word}" for f in flags if f.is_bool)
-        return f"unexpected word {word!r}: values of switches need '=', as in {names}"
-    return f"unexpected word {word!r}: expected flags only"
-
-
-def _run_cleanup(session: Session, arguments: Arguments) -> None:  # noqa: ARG001
-    cleanup(session)
+    return entry.execute(arguments, lambda session, _: cleanup(session))
 
 
 root = RootCommand()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
 
 import click
 
 from proxyinit import entry
-from proxyinit.errors import ProxyInitError
+from proxyinit.commands import LOOKED_AT, PflagCommand, usage_error
 from proxyinit.explain import explain
 from proxyinit.explain_flags import (
     EXPLAIN_FLAGS,
@@ -20,7 +19,7 @@ from proxyinit.explain_flags import (
 )
 from proxyinit.explain_show import as_json, lines, text
 from proxyinit.explain_source import source
-from proxyinit.pflag import Arguments, parse
+from proxyinit.pflag import Arguments
 from proxyinit.trace import Explanation
 
 _HELP = """\
@@ -39,75 +38,26 @@ those of a namespace as they are. Exit codes: 0 answered, 1 undecided, 2 mistake
 """
 
 
-class ExplainCommand(click.Command):
-    """The command; its flags are read as those of an install are."""
-
-    def __init__(self) -> None:
-        super().__init__("explain", help=_HELP)
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """The flags, for the help page."""
-        from proxyinit.cli import PflagOption  # noqa: PLC0415  (it imports this module)
-
-        options = [PflagOption(flag) for flag in EXPLAIN_FLAGS]
-        return [*options, *super().get_params(ctx)]
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments; every mistake is in the one error raised."""
-        from proxyinit.cli import _stray, _suggest  # noqa: PLC0415  (as above)
-
-        arguments = parse(args, EXPLAIN_FLAGS)
-        if arguments.help:
-            click.echo(ctx.get_help())
-            ctx.exit()
-        namespace = entry.problems(_only_namespace(arguments))
-        mistakes = [*arguments.problems, *problems(arguments), *namespace]
-        mistakes = [_suggest(mistake, EXPLAIN_FLAGS) for mistake in mistakes]
-        mistakes += [_stray(word, self, EXPLAIN_FLAGS) for word in arguments.words]
-        _refuse(mistakes, ctx)
-        ctx.obj = arguments
-        return []
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Answer; the exit code is click's to pass on."""
-        arguments: Arguments = ctx.obj
-        try:
-            explanation = _answer(ctx, arguments)
-        except ProxyInitError as error:
-            click.echo(f"Error: {error}", err=True)
-            ctx.exit(1)
-        _show(explanation, str(arguments.values["format"]))
-        ctx.exit(0 if explanation.decided else 1)
-
-
-def _only_namespace(arguments: Arguments) -> Arguments:
-    """What is left to be checked: the namespace that is named, if one is."""
-    plain = quiet(arguments)
-    values = {
-        name: value
-        for name, value in plain.values.items()
-        if name not in ("incoming-proxy-port", "outgoing-proxy-port")
-    }
+def _mistakes(arguments: Arguments) -> list[str]:
+    """Everything wrong with the arguments, in the order of a reader's interest."""
+    values = dict(quiet(arguments).values)
+    for name in ("incoming-proxy-port", "outgoing-proxy-port"):
+        values.pop(name, None)  # `problems` has asked for them
     names = {"netns", "pid"} & arguments.given.keys()
     given = {name: arguments.given[name] for name in names}
-    return Arguments(values, given, (), (), help=False)
+    namespace = entry.problems(Arguments(values, given, (), (), help=False))
+    found = (*arguments.problems, *problems(arguments), *namespace)
+    return list(dict.fromkeys(found))
 
 
-def _refuse(mistakes: list[str], ctx: click.Context) -> None:
-    if mistakes:
-        count = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
-        listed = "".join(f"\n  {mistake}" for mistake in dict.fromkeys(mistakes))
-        raise click.UsageError(f"{count}:{listed}", ctx)
-
-
-def _answer(ctx: click.Context, arguments: Arguments) -> Explanation:
+def _run(arguments: Arguments) -> int:
     rules = source(arguments)
     packet = Undirected(arguments).packet(rules.own)
     if packet is None:
-        _refuse([NO_DIRECTION], ctx)
-        raise AssertionError  # _refuse has raised
-    explanation = explain(rules.tables, packet)
-    return explanation.but_for(rules.unread)
+        raise usage_error([NO_DIRECTION], click.get_current_context(), LOOKED_AT)
+    explanation = explain(rules.tables, packet).but_for(rules.unread)
+    _show(explanation, str(arguments.values["format"]))
+    return 0 if explanation.decided else 1
 
 
 # === output ===
@@ -160,4 +110,11 @@ _STYLES: dict[str, tuple[str, str]] = {
     "answer": ("", "bold"),
 }
 
-explain_command = ExplainCommand()
+explain_command = PflagCommand(
+    "explain",
+    EXPLAIN_FLAGS,
+    _run,
+    _HELP,
+    check=_mistakes,
+    assurance=LOOKED_AT,
+)

@@ -7,13 +7,12 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from proxyinit import options
+from proxyinit.commands import LOOKED_AT, PflagCommand
 from proxyinit.config import parse_subnet
 from proxyinit.errors import ProxyInitError
 from proxyinit.flags import REDIRECT_FLAGS, TARGET_FLAGS
-from proxyinit.pflag import Arguments, Flag, parse, parse_bool
+from proxyinit.pflag import Arguments, Flag, parse_bool
 
 if TYPE_CHECKING:
     from proxyinit.discover import Target
@@ -83,8 +82,6 @@ _TARGETS = ("netns", "pid", "pod-ip", "all")
 def problems(arguments: Arguments) -> Iterator[str]:
     """Everything that is wrong with the arguments."""
     yield from arguments.problems
-    for word in arguments.words:
-        yield f"unexpected word {word!r}: expected flags only"
     named = [f"--{name}" for name in _TARGETS if arguments.values[name]]
     if len(named) > 1:
         yield f"{', '.join(named)} each name namespaces: give one of them"
@@ -190,38 +187,19 @@ def _with_progress(
             yield report
 
 
-class VerifyCommand(click.Command):
-    """`proxy-init verify`, its arguments read as those of an install."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments; every mistake is in the one error raised."""
-        arguments = parse(args, VERIFY_FLAGS)
-        if arguments.help:
-            click.echo(ctx.get_help())
-            ctx.exit()
-        mistakes = list(problems(arguments))
-        if mistakes:
-            lines = "".join(f"\n  {mistake}" for mistake in mistakes)
-            raise click.UsageError(f"nothing was looked at:{lines}", ctx)
-        ctx.obj = arguments
-        return []
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run it; a failure that is no answer is `could not tell`."""
-        try:
-            ctx.exit(verify(ctx.obj))
-        except ImportError as error:
-            raise click.ClickException(
-                f"verify needs the Python package {error.name}: "
-                "pip install 'proxyinit[netns]'"
-            ) from error
-        except ProxyInitError as error:
-            raise click.ClickException(f"could not tell: {error}") from error
+def _run(arguments: Arguments) -> int:
+    """Verify; a failure that is no answer is `could not tell`."""
+    try:
+        return verify(arguments)
+    except ImportError as error:
+        raise ProxyInitError(
+            f"verify needs the Python package {error.name}: "
+            "pip install 'proxyinit[netns]'"
+        ) from error
+    except ProxyInitError as error:
+        raise ProxyInitError(f"could not tell: {error}") from error
 
 
-def verify_command() -> click.Command:
-    """The command, for the group of commands to hold."""
-    from proxyinit.cli import PflagOption  # noqa: PLC0415  (cli imports this module)
-
-    flags: list[click.Parameter] = [PflagOption(flag) for flag in VERIFY_FLAGS]
-    return VerifyCommand("verify", params=flags, help=_HELP)
+verify_command = PflagCommand(
+    "verify", VERIFY_FLAGS, _run, _HELP, check=problems, assurance=LOOKED_AT
+)
