@@ -175,7 +175,8 @@ def identify(found: Target) -> Identity:
         return Identity(found.name or f"namespace {found.inode}")
     command = _command(pid)
     pod = _host_name(pid)
-    name = pod or found.name or f"{command or 'process'} ({pid})"
+    program = command.split(" ")[0].rpartition("/")[2]
+    name = pod or found.name or f"process {pid} ({program})"
     return Identity(
         name, pod, pod_uid(read_text(f"/proc/{pid}/cgroup") or ""), pid, command
     )

@@ -88,7 +88,7 @@ def examine(question: Question, target: Target) -> Report | None:
 
 
 def _only(check: Check) -> Judgement:
-    return Judgement("", None, (check,))
+    return Judgement("", None, None, (check,))
 
 
 def _concerns(facts: Facts, ports: tuple[int, ...]) -> bool:

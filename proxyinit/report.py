@@ -31,17 +31,17 @@ def print_one(report: Report) -> None:
     """Every check with a mark; cause and next step where something is wrong."""
     console = _console()
     whose = report.identity
-    process = f" (process {whose.pid}: {whose.command})" if whose.pid else ""
-    console.print(Text(f"{whose.name}{process}: {report.verdict}", "bold"))
+    command = f", {whose.command}" if whose.command else ""
+    console.print(Text(f"{whose.name}{command}: {report.verdict}", "bold"))
     table = _table()
     for check in report.judgement.checks:
         table.add_row(_mark(check), Text(check.name), _said(check))
     _print(console, table)
-    wanted = report.judgement.wanted
-    if wanted and report.judgement.backend:
+    live = report.judgement.live
+    if live:
         name = backend_name(report.judgement.backend)
-        console.print(Text(f"\nin {name}, as made by:", "dim"))
-        console.print(Text(" \\\n  ".join(["proxy-init", *flags(wanted)])))
+        console.print(Text(f"\nThe rules in {name} are those of:", "dim"))
+        console.print(Text(" \\\n  ".join(["proxy-init", *flags(live)])))
 
 
 def print_all(reports: list[Report], hidden: int, others: int) -> None:
@@ -125,7 +125,6 @@ def print_json(reports: list[Report], hidden: int) -> None:
 
 def _namespace(report: Report) -> dict[str, Any]:
     whose, judgement = report.identity, report.judgement
-    wanted = judgement.wanted
     return {
         "name": whose.name,
         "pod": whose.pod,
@@ -136,7 +135,7 @@ def _namespace(report: Report) -> dict[str, Any]:
         "inode": report.target.inode,
         "verdict": report.verdict,
         "backend": judgement.backend,
-        "flags": flags(wanted) if wanted else [],
+        "flags": flags(judgement.live) if judgement.live else [],
         "checks": list(_checks(judgement.checks)),
     }
 

@@ -17,9 +17,10 @@ from pyroute2.nftables.main import NFTables
 from proxyinit.facts import Listener, NatHook
 from proxyinit.host import read_text
 
-_LISTEN, _CONNECTED = 1 << 10, 1 << 1 | 1 << 4 | 1 << 5 | 1 << 8
-"""Masks of TCP states (net/tcp_states.h): LISTEN; ESTABLISHED, FIN_WAIT1,
-FIN_WAIT2 and CLOSE_WAIT, in which a connection that was accepted can be."""
+_LISTEN = 1 << 10
+_ACCEPTED = 0xFFF & ~(_LISTEN | 1 << 2 | 1 << 3)
+"""Masks of TCP states (net/tcp_states.h): what listens, and what was connected, be
+it closed again by now; not SYN_SENT and SYN_RECV."""
 
 _FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
 _NFT_FAMILIES = {1: "inet", 2: "ip", 10: "ip6"}
@@ -56,7 +57,7 @@ def accepted(port: int, peer: tuple[str, int]) -> int | None:
     with DiagSocket() as diag:
         # A socket of IPv6 that takes IPv4 shows its peer as ::ffff:a.b.c.d.
         for family in _FAMILIES:
-            for message in _sockets(diag, family, _CONNECTED):
+            for message in _sockets(diag, family, _ACCEPTED):
                 there = message["idiag_dst"].removeprefix("::ffff:")
                 if (
                     message["idiag_sport"] == port

@@ -11,7 +11,7 @@ from proxyinit.deviation import spelled
 from proxyinit.facts import Facts, Listener, NatHook
 from proxyinit.reach import rivals
 from proxyinit.readback import Wanted
-from proxyinit.rules import INET, IPV6, OUR_TABLE
+from proxyinit.rules import INET, OUR_TABLE
 from proxyinit.sense import REPAIR, Holder, backend_name, row
 
 if TYPE_CHECKING:
@@ -78,31 +78,35 @@ def proxies(facts: Facts, wanted: Wanted) -> list[Check]:
             text = "sockets can't be looked at"
             found.append(Check(name, UNKNOWN, text, "run as root"))
             continue
-        problems = [
-            problem
-            for version in _versions_in_use(facts, wanted)
-            for problem in _unheard(facts.listeners, config, version, name, port)
-        ]
+        problems = _unheard(facts.listeners, wanted, facts, name, port)
         # A socket for both versions has one user: it is told once.
         found += row(name, f"listens on {port}", dict.fromkeys(problems))
     return found
 
 
-def _versions_in_use(facts: Facts, wanted: Wanted) -> list[Version]:
-    six = any(":" in address for address in facts.addresses)
-    return [v for v in wanted.versions if v != IPV6 or six]
+def versions_in_use(facts: Facts, wanted: Wanted) -> list[Version]:
+    """The IP versions to be redirected that the namespace has addresses of."""
+    used = {6 if ":" in address else 4 for address in facts.addresses}
+    return [v for v in wanted.versions if v in used or not used]
 
 
 def _unheard(
     listeners: tuple[Listener, ...],
-    config: RedirectConfig,
-    version: Version,
+    wanted: Wanted,
+    facts: Facts,
     name: str,
     port: int,
 ) -> Iterator[Check]:
-    here = [s for s in listeners if s.port == port and s.hears(version)]
-    if not here:
-        text = f"nothing listens on {port} for IPv{version}"
+    config = wanted.config
+    hearing = {
+        version: [s for s in listeners if s.port == port and s.hears(version)]
+        for version in versions_in_use(facts, wanted)
+    }
+    deaf = " and ".join(
+        f"IPv{version}" for version, here in hearing.items() if not here
+    )
+    if deaf:
+        text = f"nothing listens on {port} for {deaf}"
         if any(
             s.uid in config.proxy_uids or s.port in _ports(config) for s in listeners
         ):
@@ -111,11 +115,11 @@ def _unheard(
         else:
             advice = "start the proxy; until then connections are refused"
             yield Check(name, WARN, f"{text}: the proxy does not run (yet)", advice)
-        return
-    if "inbound" in name and all(listener.on_loopback for listener in here):
-        text = f"{here[0].address} port {port} can't be reached from outside"
-        yield Check(name, FAIL, text, "let the proxy listen on every address")
-    yield from _strangers(here, config, name)
+    for here in hearing.values():
+        if here and "inbound" in name and all(one.on_loopback for one in here):
+            text = f"{here[0].address} port {port} can't be reached from outside"
+            yield Check(name, FAIL, text, "let the proxy listen on every address")
+        yield from _strangers(here, config, name)
 
 
 def _ports(config: RedirectConfig) -> tuple[int, int]:

@@ -24,13 +24,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What was found out: the backend in charge, what it redirects, every check.
+    """What was found out: the backend in charge, and every check.
 
-    `backend` is empty and `wanted` None where nothing of ours is.
+    `wanted` is what the rules were held against: the flags given, or what was read
+    back from the rules, which is `live`. `backend` is empty where nothing of ours is.
     """
 
     backend: str
     wanted: Wanted | None
+    live: Wanted | None
     checks: tuple[Check, ...]
 
     @property
@@ -66,9 +68,10 @@ def judge(facts: Facts, given: Wanted | None = None) -> Judgement:
     if given and not facts.ipv6:
         given = Wanted(given.config, ipv6=False)
     if not found:
-        return Judgement("", given, tuple(checks))
+        return Judgement("", given, None, tuple(checks))
     holder = found[0]
-    wanted = given or readback(holder.tables)
+    live = readback(holder.tables)
+    wanted = given or live
     if wanted is None:
         checks += sense.redirectless(holder)
     else:
@@ -79,4 +82,4 @@ def judge(facts: Facts, given: Wanted | None = None) -> Judgement:
         checks += surroundings.hooks(facts, holder)
         checks += surroundings.proxies(facts, wanted)
     checks += surroundings.conntrack(facts)
-    return Judgement(holder.kind, wanted, tuple(checks))
+    return Judgement(holder.kind, wanted, live, tuple(checks))
