@@ -21,10 +21,12 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 SOURCE = Path(__file__).parents[1]
 NAMES = ("proxy-init", "identity")
@@ -115,11 +117,13 @@ class Podman:
 
 def lay_out(context: Path) -> None:
     """Copy what images are built from, and nothing that Python or an editor left."""
-    ignored = shutil.ignore_patterns("__pycache__", "*.pyc", "wheels")
+    ignored = shutil.ignore_patterns("__pycache__", "wheels")
     for name in PACKAGES:
         shutil.copytree(SOURCE / name, context / name, ignore=ignored)
     for name in FILES:
         shutil.copy(SOURCE / name, context)
+    for name in ("pods", "testing"):
+        shutil.rmtree(context / "images" / name)
     for folder, folders, files in os.walk(context):  # whatever umask the clone had
         for name in folders:
             Path(folder, name).chmod(0o755)
@@ -142,8 +146,10 @@ def wheels(context: Path, cache: Path) -> None:
 
     They come through the pip of this interpreter, as it is configured here.
     """
+    extras = {extra for name in NAMES for extra in _contents(name)["extras"]}
     script = context / "images/stage/requirements.py"
-    wanted = _output([sys.executable, str(script), "identity"], context).split("\n")
+    argv = [sys.executable, str(script), *sorted(extras)]
+    wanted = _output(argv, context).split()
     text = (context / "constraints.txt").read_text() + "\n".join(wanted)
     folder = cache / f"wheels-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     if not folder.is_dir():
@@ -156,9 +162,14 @@ def wheels(context: Path, cache: Path) -> None:
             pip = [sys.executable, "-m", "pip", "download", "--quiet"]
             pip += ["--disable-pip-version-check", "--only-binary=:all:"]
             pip += ["--implementation=cp", "--constraint=constraints.txt", *options]
-            _output([*pip, f"--dest={made}/wheels", *filter(None, wanted)], context)
+            _output([*pip, f"--dest={made}/wheels", *wanted], context)
             Path(made, "wheels").rename(folder)
     shutil.copytree(folder, context / "images/wheels")
+
+
+def _contents(name: str) -> dict[str, Any]:
+    path = SOURCE / "images" / name / "contents.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def local_base(podman: Podman) -> str:

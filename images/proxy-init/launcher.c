@@ -10,7 +10,10 @@
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <linux/capability.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define WIDE_(text) L##text
 #define WIDE(text) WIDE_(text)
@@ -30,6 +33,20 @@ static const char *const unwanted[] = {
     "IP6TABLES_LIB_DIR",
 };
 
+/* The file gives its capabilities as permitted, not as effective: a file with the
+ * effective bit can't be started at all (EPERM) where the container may not have
+ * every one of them, and then nobody would be told which one it lacks. */
+static void use_capabilities(void)
+{
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3];
+    if (syscall(SYS_capget, &header, sets) != 0)
+        return;
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
+        sets[i].effective = sets[i].permitted;
+    syscall(SYS_capset, &header, sets); /* or else the program will say what it lacks */
+}
+
 static void check(PyStatus status)
 {
     if (PyStatus_Exception(status))
@@ -40,6 +57,7 @@ int main(int argc, char **argv)
 {
     for (size_t i = 0; i < sizeof unwanted / sizeof *unwanted; i++)
         unsetenv(unwanted[i]);
+    use_capabilities();
 
     PyPreConfig before;
     PyPreConfig_InitIsolatedConfig(&before);

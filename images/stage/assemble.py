@@ -142,9 +142,8 @@ def main(name: str, folder: str) -> None:
     listing = root.new_file(f"/usr/share/sbom/{name}.cdx.json", 0o644)
     listing.write_text(document, encoding="utf-8")
     root.settle(epoch)
-    for capabilities, paths in contents.get("capabilities", {}).items():
-        for path in paths:
-            _run(["setcap", capabilities, str(root.place(path))])
+    for path, capabilities in contents.get("capabilities", {}).items():
+        _run(["setcap", capabilities, str(root.place(path))])
 
 
 if __name__ == "__main__":
