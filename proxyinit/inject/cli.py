@@ -1,0 +1,73 @@
+"""The program `proxy-injector` as click sees it; commands are imported when called."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from proxyinit import __version__
+from proxyinit.errors import ProxyInitError
+
+LAZY = {
+    "inject": "proxyinit.inject.inject_cli:inject",
+    "uninject": "proxyinit.inject.inject_cli:uninject",
+    "serve": "proxyinit.inject.serve_cli:serve",
+}
+"""Where each command is, as ``module:object``."""
+
+_HELP = """\
+Bring the redirect and the identity into pods.
+
+\b
+Examples:
+  proxy-injector inject deployment.yaml | kubectl apply -f -
+  proxy-injector uninject deployment.yaml
+  proxy-injector serve
+"""
+
+
+class RootCommand(click.Group):
+    """proxy-injector: holds the commands, and tells their errors."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """The commands, in the order in which one meets them."""
+        return list(LAZY)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import a command."""
+        if cmd_name not in LAZY:
+            return None
+        module, _, name = LAZY[cmd_name].partition(":")
+        found = getattr(importlib.import_module(module), name)
+        if not isinstance(found, click.Command):
+            raise TypeError(f"{LAZY[cmd_name]} is no command")
+        return found
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; what it can't do is told in one message."""
+        try:
+            return super().invoke(ctx)
+        except ProxyInitError as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.command(
+    "proxy-injector",
+    cls=RootCommand,
+    help=_HELP,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def root() -> None:
+    """Do nothing: there is always a command."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run a command line; the exit code."""
+    try:
+        root.main(args=list(argv), prog_name="proxy-injector")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1

@@ -1,0 +1,89 @@
+"""One run over all sources: what was made of them waits until all went well."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from typing import IO
+
+import click
+
+from proxyinit.inject import report, sources
+from proxyinit.inject.errors import InjectError
+from proxyinit.inject.manifest import as_json, transformed
+from proxyinit.inject.report import Checks
+from proxyinit.inject.stream import Document
+from proxyinit.inject.syntax import BadYaml
+from proxyinit.inject.transform import Transform
+
+HELD_IN_MEMORY = 4 << 20
+"""Bytes of output that wait in memory for the end of a run; more wait in a file."""
+
+
+class Run:
+    """One stream from all sources: its output waits until all went well."""
+
+    def __init__(self, transform: Transform, form: str) -> None:
+        self._transform = transform
+        self._form = form
+        self.checks = Checks()
+        self.errors: dict[str, None] = {}
+        self.output: IO[bytes] = tempfile.SpooledTemporaryFile(HELD_IN_MEMORY)  # noqa: SIM115  (closed with the process)
+        self._lines: IO[bytes] = tempfile.SpooledTemporaryFile(HELD_IN_MEMORY)  # noqa: SIM115  (the same)
+
+    def take(self, paths: Iterable[str]) -> None:
+        """Transform all that is in files and folders."""
+        for path in paths:
+            try:
+                for file in sources.files(path):
+                    self._take_file(file, only_files=file != path)
+            except InjectError as error:
+                self.errors[str(error)] = None
+
+    def _take_file(self, path: str, *, only_files: bool) -> None:
+        shown = "standard input" if path == sources.STDIN else path
+        try:
+            for document in sources.read(path, only_files=only_files):
+                try:
+                    self._take_document(document)
+                except BadYaml as error:
+                    line = document.line + error.line
+                    self.errors[f"{shown}:{line}: {error}"] = None
+        except BadYaml as error:
+            self.errors[f"{shown}:{error.line + 1}: {error}"] = None
+        except InjectError as error:
+            self.errors[str(error)] = None
+
+    def _take_document(self, document: Document) -> None:
+        result = transformed(document.text, self._transform)
+        for outcome in result.outcomes:
+            self.checks.see(outcome)
+            self._lines.write(outcome.line.encode() + b"\n")
+            if outcome.error:
+                self.errors[outcome.error] = None
+        if self._form == "json":
+            said = as_json(result.text)
+            self.output.write(said.encode() + b"\n" if said else b"")
+            return
+        self.output.write(result.text.encode())
+        if not result.text.endswith("\n"):
+            self.output.write(b"\n")
+        self.output.write(document.separator.encode())
+
+    def lines(self) -> Iterator[str]:
+        """What became of each object."""
+        self._lines.seek(0)
+        return (line.decode().rstrip("\n") for line in self._lines)
+
+    def finish(self, told: Iterable[str]) -> None:
+        """Write output and report, or nothing but the errors; then exit."""
+        if self.errors:
+            click.echo(report.failure(self.errors), err=True, nl=False)
+            sys.exit(1)
+        self.output.seek(0)
+        shutil.copyfileobj(self.output, sys.stdout.buffer)
+        sys.stdout.flush()
+        for line in told:
+            click.echo(line, err=True, color=True)

@@ -1,0 +1,75 @@
+"""Where manifests come from: standard input, files, folders with all that is in them.
+
+Opened one after the other and read line by line: a stream may be longer than memory.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from proxyinit.inject.errors import InjectError
+from proxyinit.inject.stream import LARGEST, Document, documents
+
+STDIN = "-"
+
+
+class Unreadable(InjectError):
+    """A file can't be read."""
+
+
+def is_url(path: str) -> bool:
+    """Whether a path means something on another machine."""
+    found = urlsplit(path)
+    return bool(found.scheme and found.netloc)
+
+
+def files(path: str) -> Iterator[str]:
+    """A file, or the files below a folder in the order of their names.
+
+    Links to folders are not followed. Raises `Unreadable`.
+    """
+    if path == STDIN or not os.path.isdir(path):  # noqa: PTH112  (names stay as typed)
+        yield path
+        return
+    try:
+        with os.scandir(path) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from files(entry.path)
+        elif not entry.is_dir():
+            yield entry.path
+
+
+def read(path: str, *, only_files: bool = False) -> Iterator[Document]:
+    """The documents of one file, or of standard input for `STDIN`.
+
+    `only_files` refuses pipes and devices, which could keep a run waiting for ever.
+    Raises `Unreadable` and `BadYaml`.
+    """
+    try:
+        if path == STDIN:
+            yield from documents(_lines(sys.stdin.fileno(), close=False))
+            return
+        if only_files and not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116
+            raise Unreadable(f"{path}: expected a file, got a pipe or a device")
+        yield from documents(_lines(os.open(path, os.O_RDONLY), close=True))
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _lines(descriptor: int, *, close: bool) -> Iterator[bytes]:
+    """Lines with their breaks; none is longer than the largest document."""
+    with open(descriptor, "rb", closefd=close) as stream:
+        while line := stream.readline(LARGEST + 1):
+            yield line
+
+
+def _unreadable(path: str, error: OSError) -> Unreadable:
+    return Unreadable(f"{path}: can't be read: {error.strerror}")

@@ -1,0 +1,171 @@
+"""What the command line does to one object: values in, the changed object out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxyinit.inject import annotations as keys
+from proxyinit.inject import patch
+from proxyinit.inject.decision import Decision, Origin, Reason, decide
+from proxyinit.inject.errors import InjectError
+from proxyinit.inject.injection import Request, inject
+from proxyinit.inject.report import Outcome
+from proxyinit.inject.uninject import uninject
+from proxyinit.inject.values import Values
+from proxyinit.inject.workload import Workload, is_annotatable, read
+
+Transform = Callable[[Mapping[str, Any]], Outcome]
+"""From an object of a supported kind to what became of it."""
+
+NEEDS_MANUAL = "--manual must be set when injecting control plane components"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Injection:
+    """How to inject: the values, flags included, and the annotations flags mean.
+
+    `manual` renders containers; otherwise objects are annotated for the webhook.
+    `creator` is the text of ``created-by``. `opaque_ports` is None unless the flag
+    was given, and goes to Services as well.
+    """
+
+    values: Values
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    manual: bool = False
+    creator: str = ""
+    opaque_ports: str | None = None
+
+    def __call__(self, document: Mapping[str, Any]) -> Outcome:
+        """Inject, or annotate, one object."""
+        workload = read(document)
+        kind, name = workload.kind, workload.name
+        try:
+            return self._outcome(workload)
+        except InjectError as error:
+            told = f"failed to inject {kind.lower()}/{name}: {error}"
+            return Outcome(kind=kind, name=name, error=told)
+
+    def _outcome(self, workload: Workload) -> Outcome:
+        kind, name = workload.kind, workload.name
+        controls = keys.CONTROL_PLANE_COMPONENT in workload.labels
+        if controls and not self.manual:
+            return Outcome(kind=kind, name=name, error=NEEDS_MANUAL)
+        clean, _ = uninject(
+            workload.document,
+            workload.prefix,
+            has_pod=workload.template is not None,
+            keeps_ingress=True,
+        )
+        workload = read(clean)
+        if workload.template is None:
+            return self._annotated(workload)
+        decision = decide(workload, self.values, Origin.CLI)
+        if not decision.injects:
+            return _refused(workload, decision)
+        changed, advice = self._injected(workload)
+        return Outcome(
+            kind=kind,
+            name=name,
+            status="injected",
+            changed=changed,
+            usable=True,
+            udp=decision.udp,
+            advice=advice,
+        )
+
+    def _injected(
+        self, workload: Workload
+    ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+        if not self.manual:
+            operations = patch.annotate(workload, self._marks(workload))
+            return patch.apply(workload.document, operations), ()
+        request = Request(
+            workload=workload,
+            values=self.values,
+            origin=Origin.CLI,
+            namespace=workload.namespace,
+            creator=self.creator,
+            overrides=self.overrides,
+        )
+        found = inject(request)
+        operations = [
+            {**operation, "value": _for_people(operation["value"])}
+            for operation in found.operations
+        ]
+        return patch.apply(workload.document, operations), found.warnings
+
+    def _annotated(self, workload: Workload) -> Outcome:
+        """Namespaces pass on to their pods; Services have opaque ports alone."""
+        document: Mapping[str, Any] = workload.document
+        if workload.kind.lower() == "namespace":
+            marks = {keys.INJECT: keys.ENABLED, **self.overrides}
+        elif self.opaque_ports is not None:
+            marks = {keys.OPAQUE_PORTS: self.opaque_ports}
+        else:
+            marks = {}
+        if marks:
+            metadata = document.get("metadata") or {}
+            annotations = {
+                **(metadata.get("annotations") or {}),
+                **dict(sorted(marks.items())),
+            }
+            document = {
+                **document,
+                "metadata": {**metadata, "annotations": annotations},
+            }
+        return Outcome(
+            kind=workload.kind,
+            name=workload.name,
+            status="annotated" if marks else "skipped",
+            changed=document,
+            usable=True,
+        )
+
+    def _marks(self, workload: Workload) -> dict[str, str]:
+        """Annotations for the webhook; ingress mode is a way to enable, and stays."""
+        if workload.annotations.get(keys.INJECT) == keys.INGRESS:
+            return dict(self.overrides)
+        return {keys.INJECT: keys.ENABLED, **self.overrides}
+
+
+def _refused(workload: Workload, decision: Decision) -> Outcome:
+    """A pod that can't be injected: an error, unless its author wants none of it."""
+    disabled = Reason.DISABLED in decision.reasons
+    told = ", ".join(reason.text for reason in decision.reasons)
+    return Outcome(
+        kind=workload.kind,
+        name=workload.name,
+        changed=workload.document,
+        usable=True,
+        host_network=Reason.HOST_NETWORK in decision.reasons,
+        sidecar=Reason.SIDECAR in decision.reasons,
+        disabled=disabled,
+        udp=decision.udp,
+        no_token=Reason.AUTOMOUNT in decision.reasons,
+        error="" if disabled else f"failed to inject {workload.resource_name}: {told}",
+    )
+
+
+def removal(document: Mapping[str, Any]) -> Outcome:
+    """Uninject one object."""
+    workload = read(document)
+    changed, removed = uninject(
+        document, workload.prefix, has_pod=workload.template is not None
+    )
+    return Outcome(
+        kind=workload.kind,
+        name=workload.name,
+        status="uninjected" if removed else "skipped",
+        changed=changed,
+        usable=is_annotatable(workload.kind),
+    )
+
+
+def _for_people(value: Any) -> Any:
+    """A container as people write it: its name first, without fields that are null."""
+    if not isinstance(value, dict):
+        return value
+    found = {key: item for key, item in value.items() if item is not None}
+    return {"name": found["name"], **found} if "name" in found else found
