@@ -35,9 +35,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
-@pytest.fixture(scope="module", params=["legacy", "nft"])
+@pytest.fixture(scope="module", params=["legacy", "nft", "nftables"])
 def mode(request: pytest.FixtureRequest) -> str:
     """The backend that a test installs with."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module", params=["legacy", "nft"])
+def iptables_mode(request: pytest.FixtureRequest) -> str:
+    """A backend of iptables, where a test is about its tables or programs."""
     return str(request.param)
 
 

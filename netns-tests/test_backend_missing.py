@@ -24,6 +24,13 @@ NFT4 = tuple(f"iptables-nft{suffix}" for suffix in SUFFIXES)
 NFT6 = tuple(f"ip6tables-nft{suffix}" for suffix in SUFFIXES)
 LEGACY, NFT = (*LEGACY4, *LEGACY6), (*NFT4, *NFT6)
 
+
+@pytest.fixture(scope="module")
+def mode(iptables_mode: str) -> str:
+    """The backends of iptables, which this module is about."""
+    return iptables_mode
+
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 

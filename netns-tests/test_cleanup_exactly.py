@@ -57,13 +57,23 @@ COMMIT
 COMMIT
 """
 """Others' rules, as each iptables prints them; some look like ours, none is."""
+FOREIGN_NATIVE = """\
+table inet proxy_init_not_ours {
+    set ports { type inet_service; elements = { 53, 5353 }; }
+    chain PREROUTING { type nat hook prerouting priority -100; udp dport @ports counter jump PROXY_INIT_REDIRECT
+    }
+    chain PROXY_INIT_REDIRECT { meta l4proto udp redirect to :15053 comment "proxy-init/no"
+    }
+}
+"""  # noqa: E501  (one line a rule)
 
 
 def everything(namespace: Namespace) -> str:
-    """All tables of both backends and families, without counters and dates."""
+    """All tables of all backends and families, without counters and dates."""
     dumps = (namespace.exec([f"{name}-save"]).stdout for name in FRONTENDS)
     text = "".join(f"{n}:\n{d}" for n, d in zip(FRONTENDS, dumps, strict=True))
-    return re.sub(r"#.*\n|\[\d+:\d+\]", "", text)
+    native = namespace.exec(["nft", "--stateless", "list", "ruleset", "inet"]).stdout
+    return re.sub(r"#.*\n|\[\d+:\d+\]", "", text) + f"nftables:\n{native}"
 
 
 def ours(namespace: Namespace) -> list[str]:
@@ -74,7 +84,8 @@ def ours(namespace: Namespace) -> list[str]:
         nat = dump.partition("*nat")[2].partition("COMMIT")[0]
         pattern = r".*\bPROXY_INIT_(?:REDIRECT|OUTPUT)\b.*"
         found += re.findall(pattern, nat)
-    return found
+    tables = namespace.exec(["nft", "list", "tables", "inet"]).stdout
+    return found + re.findall(r"table inet proxy_init\n", tables)
 
 
 def sh(namespace: Namespace, script: str) -> None:
@@ -98,6 +109,8 @@ def add_foreign(namespace: Namespace) -> None:
     for name in FRONTENDS:
         done = namespace.exec([f"{name}-restore"], text=FOREIGN)
         assert done.returncode == 0, done.stderr
+    done = namespace.exec(["nft", "-f", "-"], text=FOREIGN_NATIVE)
+    assert done.returncode == 0, done.stderr
 
 
 def test_install_and_cleanup_leave_every_table_as_it_was(
@@ -172,6 +185,29 @@ def jumps_of_others(namespace: Namespace) -> None:
     )
 
 
+def native_besides(namespace: Namespace) -> None:
+    install(namespace, "nftables")
+    done = namespace.exec(["nft", "-s", "list", "table", "inet", "proxy_init"])
+    both_backends(namespace)
+    restored = namespace.exec(["nft", "-f", "-"], text=done.stdout)
+    assert restored.returncode == 0, restored.stderr
+
+
+def native_changed(namespace: Namespace) -> None:
+    install(namespace, "nftables")
+    sh(
+        namespace,
+        "nft add chain inet proxy_init MINE;"
+        "nft add set inet proxy_init mine '{ type ipv4_addr; }';"
+        "nft add rule inet proxy_init OUTPUT jump MINE;"
+        "nft add rule inet proxy_init MINE ip daddr @mine drop",
+    )
+
+
+def native_empty(namespace: Namespace) -> None:
+    sh(namespace, "nft add table inet proxy_init")
+
+
 def chain_without_jump(namespace: Namespace) -> None:
     for name in FRONTENDS:
         sh(namespace, f"{name} -t nat -N PROXY_INIT_REDIRECT")
@@ -187,6 +223,9 @@ LEFTOVERS = [
     pytest.param(several_jumps, id="a jump doubled, with conditions, as goto"),
     pytest.param(jumps_of_others, id="jumps from chains that are none of ours"),
     pytest.param(chain_without_jump, id="chains without a jump"),
+    pytest.param(native_besides, id="every backend at once"),
+    pytest.param(native_changed, id="a native table with what is not ours in it"),
+    pytest.param(native_empty, id="an empty native table"),
 ]
 
 
@@ -228,10 +267,13 @@ def test_simulated_cleanup_prints_and_changes_nothing(
     done = namespace.exec([PROGRAM, "cleanup", "--simulate"])
     assert done.returncode == 0
     assert everything(namespace) == before
-    for name in (f"iptables-{mode}", f"ip6tables-{mode}"):
-        assert f"{name}-restore --noflush" in done.stdout
-    assert done.stdout.count("-D PREROUTING ") == 2
-    assert done.stdout.count("-X PROXY_INIT_OUTPUT") == 2
+    if mode == "nftables":
+        assert "delete table inet proxy_init\n" in done.stdout
+    else:
+        for name in (f"iptables-{mode}", f"ip6tables-{mode}"):
+            assert f"{name}-restore --noflush" in done.stdout
+        assert done.stdout.count("-D PREROUTING ") == 2
+        assert done.stdout.count("-X PROXY_INIT_OUTPUT") == 2
     fed = re.findall(r"<<EOF\\n(.*?)EOF", cleanup(namespace))
     assert "".join(fed).replace(r"\n", "\n").replace(r"\"", '"') == done.stdout
 

@@ -122,6 +122,12 @@ def session(stat: str) -> int:
     return int(stat.rpartition(")")[2].split()[3])
 
 
+@pytest.fixture(scope="module")
+def mode(iptables_mode: str) -> str:
+    """The backends of iptables, which this module is about."""
+    return iptables_mode
+
+
 def rows(text: str) -> list[list[str]]:
     """Cells of aligned lines: at least two blanks stand between them."""
     return [re.split(r" {2,}", line.strip()) for line in text.splitlines()]

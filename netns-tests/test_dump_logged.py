@@ -80,6 +80,12 @@ It gives ports the names that the machine knows; there 4190 was "sieve".
 """
 
 
+@pytest.fixture(scope="module")
+def mode(iptables_mode: str) -> str:
+    """The backends of iptables, which this module is about."""
+    return iptables_mode
+
+
 def install(namespace: Namespace, *arguments: str) -> None:
     """Run proxy-init to success."""
     done = namespace.exec([PROGRAM, *arguments])

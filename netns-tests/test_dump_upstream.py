@@ -23,6 +23,12 @@ LINKERD = (
 """What the chart gave to linkerd-init; the chart added --ipv6=false."""
 
 
+@pytest.fixture(scope="module")
+def mode(iptables_mode: str) -> str:
+    """The backends of iptables, which this module is about."""
+    return iptables_mode
+
+
 def install(namespace: Namespace, *arguments: str) -> None:
     """Run proxy-init to success."""
     done = namespace.exec([PROGRAM, *arguments])

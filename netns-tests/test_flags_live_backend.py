@@ -33,11 +33,13 @@ def nft_tables(namespace: Namespace) -> str:
 
 
 def assert_only_in(namespace: Namespace, kind: str) -> None:
-    """Our jumps stand in both families of one backend; the other has no table."""
+    """Our jumps stand in both families of one backend; the others have no table."""
     if kind == "legacy":
         assert nft_tables(namespace) == ""
     else:
         assert legacy_tables(namespace) == ""
+    if kind == "nftables":
+        assert nft_tables(namespace) == "table inet proxy_init\n"
     assert holders(namespace) == {kind}
 
 
@@ -53,6 +55,10 @@ def holders(namespace: Namespace) -> set[str]:
         assert jumps in ([0, 0], [2, 2])
         if jumps == [2, 2]:
             found.add(kind)
+    native = namespace.exec(["nft", "list", "table", "inet", "proxy_init"]).stdout
+    if native:
+        assert len(re.findall("jump PROXY_INIT_", native)) == 2
+        found.add("nftables")
     return found
 
 
@@ -85,6 +91,8 @@ CHOICES = [
     ),
     pytest.param(("--iptables-mode", "nft"), "nft", id="mode nft"),
     pytest.param(("--iptables-mode=legacy",), "legacy", id="mode legacy"),
+    pytest.param(("--iptables-mode", "nftables"), "nftables", id="mode nftables"),
+    pytest.param(("--iptables-mode", "NFTables"), "nftables", id="in capitals"),
     pytest.param(("--iptables-mode", "auto"), "nft", id="auto, where nothing is"),
     pytest.param(
         ("--iptables-mode", "legacy", *bin_path("iptables-nft")),
@@ -116,9 +124,13 @@ def test_flags_choose_the_backend(
     ],
 )
 def test_plain_is_what_the_machine_says(
-    namespace: Namespace, tmp_path: Path, mode: str, arguments: tuple[str, ...]
+    namespace: Namespace,
+    tmp_path: Path,
+    iptables_mode: str,
+    arguments: tuple[str, ...],
 ) -> None:
     """Plain iptables is the backend that the programs of that name drive."""
+    mode = iptables_mode
     for version in ("ip", "ip6"):
         for job in ("", "-save", "-restore"):
             link = tmp_path / f"{version}tables{job}"
@@ -221,10 +233,12 @@ def test_auto_takes_the_backend_in_use(
         assert legacy_tables(namespace) == before
 
 
-@pytest.mark.parametrize("other", ["nft", "legacy"])
-def test_auto_stays_where_ours_are(namespace: Namespace, other: str) -> None:
+@pytest.mark.parametrize(
+    ("mode", "other"),
+    [("legacy", "nft"), ("nft", "legacy"), ("nftables", "legacy"), ("nftables", "nft")],
+)
+def test_auto_stays_where_ours_are(namespace: Namespace, mode: str, other: str) -> None:
     """Our own rules count more than those of others."""
-    mode = {"nft": "legacy", "legacy": "nft"}[other]
     assert run(namespace, *LINKERD, "--iptables-mode", mode).returncode == 0
     foreign = [f"iptables-{other}", *FOREIGN_NAT.split()]
     assert namespace.exec(foreign).returncode == 0
@@ -255,9 +269,10 @@ def test_one_family_leaves_the_other_without_a_table(
 
 
 def test_refused_install_leaves_no_trace_in_the_other_backend(
-    namespace: Namespace, mode: str
+    namespace: Namespace, iptables_mode: str
 ) -> None:
     """A run that ends with an error has not touched the backend it was not to use."""
+    mode = iptables_mode
     foreign = [f"iptables-{mode}", "-t", "nat", "-A", "PREROUTING", "-j", "ACCEPT"]
     assert namespace.exec(foreign).returncode == 0
     done = run(namespace, *LINKERD, "--iptables-mode", mode)

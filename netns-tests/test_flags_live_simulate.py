@@ -23,6 +23,7 @@ MUCH = (
     *("-r", "80,9090"),
 )
 SBIN = "/usr/sbin"
+OTHER = {"legacy": "nft", "nft": "legacy", "nftables": "nft"}
 VERSIONS = ("ip", "ip6")
 AS_NOBODY = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
 WITHOUT_IPTABLES = (
@@ -52,6 +53,7 @@ def state(namespace: Namespace) -> list[str]:
     looks = [f"cat /proc/net/{version}_tables_names" for version in VERSIONS]
     looks += ["nft list tables"]
     looks += [f"{v}tables-{m}-save" for v in VERSIONS for m in ("legacy", "nft")]
+    looks += ["nft --stateless list table inet proxy_init"]
     texts = [namespace.exec(look.split()).stdout for look in looks]
     # Dates stand in comments.
     return [
@@ -61,7 +63,7 @@ def state(namespace: Namespace) -> list[str]:
 
 
 class Tap:
-    """Every restore program, wrapped: what it is fed is kept, in order."""
+    """Every restore program and nft, wrapped: what they are fed is kept, in order."""
 
     def __init__(self, folder: Path) -> None:
         self._record = folder / "fed"
@@ -77,6 +79,12 @@ class Tap:
                     f'#!/bin/sh\ntee -a {self._record} | {SBIN}/{name} "$@"\n'
                 )
                 wrapper.chmod(0o755)
+        wrapper = self._bin / "nft"
+        listing = f'[ "$1" = -f ] || exec {SBIN}/nft "$@"'
+        wrapper.write_text(
+            f'#!/bin/sh\n{listing}\ntee -a {self._record} | {SBIN}/nft "$@"\n'
+        )
+        wrapper.chmod(0o755)
 
     @property
     def prefix(self) -> tuple[str, ...]:
@@ -102,6 +110,9 @@ def fresh(_namespace: Namespace, _mode: str) -> None:
 
 def others(namespace: Namespace, mode: str) -> None:
     """Somebody else's rules, in both families."""
+    if mode == "nftables":
+        sh(namespace, "nft add table inet other; nft add chain inet other mine")
+        mode = "nft"
     for version in VERSIONS:
         program = f"{version}tables-{mode}"
         sh(
@@ -121,6 +132,14 @@ def earlier(namespace: Namespace, mode: str) -> None:
 def damaged(namespace: Namespace, mode: str) -> None:
     """Our rules with a doubled jump, a missing rule, a jump with a condition."""
     earlier(namespace, mode)
+    if mode == "nftables":
+        sh(
+            namespace,
+            "nft insert rule inet proxy_init PREROUTING jump PROXY_INIT_REDIRECT;"
+            "nft flush chain inet proxy_init PROXY_INIT_OUTPUT;"
+            "nft add chain inet proxy_init MINE",
+        )
+        return
     for version in VERSIONS:
         program = f"{version}tables-{mode} -t nat"
         sh(
@@ -139,7 +158,7 @@ def one_family(namespace: Namespace, mode: str) -> None:
 
 def elsewhere(namespace: Namespace, mode: str) -> None:
     """Our rules, in the other backend."""
-    earlier(namespace, {"legacy": "nft", "nft": "legacy"}[mode])
+    earlier(namespace, OTHER[mode])
 
 
 def everywhere(namespace: Namespace, mode: str) -> None:
@@ -148,6 +167,12 @@ def everywhere(namespace: Namespace, mode: str) -> None:
     for version in VERSIONS:
         there, here = ("nft", "legacy") if mode == "legacy" else ("legacy", "nft")
         sh(namespace, f"{version}tables-{there}-save|{version}tables-{here}-restore")
+    sh(
+        namespace,
+        "nft add table inet proxy_init;"
+        "nft add chain inet proxy_init PROXY_INIT_OUTPUT;"
+        "nft add rule inet proxy_init PROXY_INIT_OUTPUT tcp dport 25 return",
+    )
 
 
 STATES = [
@@ -157,7 +182,7 @@ STATES = [
     pytest.param(damaged, id="an earlier run, damaged"),
     pytest.param(one_family, id="one family in place"),
     pytest.param(elsewhere, id="leftovers in the other backend"),
-    pytest.param(everywhere, id="rules in both backends"),
+    pytest.param(everywhere, id="rules in every backend"),
 ]
 
 
@@ -214,8 +239,22 @@ def test_prints_nothing_when_all_is_in_place(namespace: Namespace, mode: str) ->
     assert state(namespace) == before
 
 
-def test_what_is_printed_does_the_job_by_hand(namespace: Namespace, mode: str) -> None:
+def test_native_script_does_the_job_by_hand(namespace: Namespace) -> None:
+    """Fed to nft, as its comment says, it makes what a run finds right."""
+    arguments = (*MUCH, "--iptables-mode", "nftables")
+    script = run(namespace, (*arguments, "--simulate")).stdout
+    assert script.startswith("# inet: nft -f -\n")
+    assert namespace.exec(["nft", "-f", "-"], text=script).returncode == 0
+    done = run(namespace, arguments)
+    assert done.returncode == 0
+    assert "nothing written" in done.stderr
+
+
+def test_what_is_printed_does_the_job_by_hand(
+    namespace: Namespace, iptables_mode: str
+) -> None:
     """Fed to the programs that its comments name, it makes what a run finds right."""
+    mode = iptables_mode
     arguments = (*MUCH, "--iptables-mode", mode)
     script = run(namespace, (*arguments, "--simulate")).stdout
     parts = script.split("# IPv")[1:]
@@ -230,8 +269,9 @@ def test_what_is_printed_does_the_job_by_hand(namespace: Namespace, mode: str) -
     assert done.stderr.count("nothing written") == 2
 
 
-def test_one_family(namespace: Namespace, mode: str) -> None:
+def test_one_family(namespace: Namespace, iptables_mode: str) -> None:
     """With --ipv6=false there is no transaction of IPv6."""
+    mode = iptables_mode
     arguments = (*LINKERD, "--ipv6=false", "--simulate", "--iptables-mode", mode)
     done = run(namespace, arguments)
     assert done.returncode == 0
@@ -264,19 +304,16 @@ def real_feed(tap: Tap, mode: str) -> str:
 
 WEAK = [
     pytest.param(AS_NOBODY, "", id="not root"),
-    pytest.param(WITHOUT_IPTABLES, "iptables is not installed", id="no iptables"),
-    pytest.param(
-        (*WITHOUT_IPTABLES, *AS_NOBODY), "iptables is not installed", id="neither"
-    ),
-    pytest.param(
-        (*WITHOUT_IPTABLES, "env", "-i"), "iptables is not installed", id="no PATH"
-    ),
+    pytest.param(WITHOUT_IPTABLES, "is not installed", id="no iptables"),
+    pytest.param((*WITHOUT_IPTABLES, *AS_NOBODY), "is not installed", id="neither"),
+    pytest.param((*WITHOUT_IPTABLES, "env", "-i"), "is not installed", id="no PATH"),
 ]
 
 
 DENIED = {
     "legacy": "only root may see it",
     "nft": "Permission denied (you must be root)",
+    "nftables": "Operation not permitted (you must be root)",
 }
 
 
@@ -295,10 +332,11 @@ def test_simulates_without_root_and_without_iptables(
     done = run(namespace, arguments, through=through, program=public_program)
     assert done.returncode == 0, done.stderr
     assert done.stdout == real_feed(tap, mode)
-    for family in ("IPv4", "IPv6"):
+    families = ("inet",) if mode == "nftables" else ("IPv4", "IPv6")
+    for family in families:
         said = f"{family}: can't read the live nat table, assuming it is empty: "
         assert said in done.stderr
-    assert done.stderr.count(why or DENIED[mode]) == 2
+    assert done.stderr.count(why or DENIED[mode]) == len(families)
     assert state(namespace) == before
 
 
@@ -336,8 +374,11 @@ def test_mistakes_are_mistakes(namespace: Namespace) -> None:
     assert state(namespace) == before
 
 
-def test_refuses_what_a_run_would_refuse(namespace: Namespace, mode: str) -> None:
+def test_refuses_what_a_run_would_refuse(
+    namespace: Namespace, iptables_mode: str
+) -> None:
     """A redirect that connections can't get to: exit 1, nothing printed."""
+    mode = iptables_mode
     sh(namespace, f"iptables-{mode} -t nat -A PREROUTING -p tcp -j ACCEPT")
     before = state(namespace)
     arguments = (*LINKERD, "--iptables-mode", mode)

@@ -10,6 +10,8 @@ from subprocess import CompletedProcess
 import pytest
 
 from proxyinit.lab import Namespace
+from proxyinit.lab.tables import live, versions_of
+from proxyinit.reconcile import ours
 
 PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 LINKERD = ("-p", "4143", "-o", "4140", "-u", "2102")
@@ -28,9 +30,9 @@ def close_wait(namespace: Namespace) -> int:
 
 
 def has_rules(namespace: Namespace, mode: str) -> bool:
-    """Whether our rules stand in either family; asking creates nothing."""
-    dumps = (namespace.exec([f"{v}tables-{mode}-save"]).stdout for v in ("ip", "ip6"))
-    return any("PROXY_INIT" in dump for dump in dumps)
+    """Whether our rules stand in any table of the mode."""
+    tables = [live(namespace, mode, version) for version in versions_of(mode)]
+    return any(ours(table).chains for table in tables)
 
 
 @pytest.fixture
@@ -105,7 +107,8 @@ def test_simulation_leaves_it_alone(
     arguments = (*LINKERD, *HOUR, "--simulate", "--iptables-mode", mode)
     done = run(namespace, *arguments)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith(f"\nCOMMIT\n# sysctl -w {NAME}=3600\n")
+    end = "}" if mode == "nftables" else "COMMIT"
+    assert done.stdout.endswith(f"\n{end}\n# sysctl -w {NAME}=3600\n")
     assert done.stdout.count("sysctl") == 1
     assert close_wait(namespace) == default
 
@@ -121,7 +124,8 @@ def test_failed_install_leaves_it_alone(
     namespace: Namespace, mode: str, default: int, tmp_path: Path
 ) -> None:
     """Rules that the kernel refuses: exit 1, the timeout is not set either."""
-    fake = tmp_path / f"ip6tables-{mode}-restore"
+    name = "nft" if mode == "nftables" else f"ip6tables-{mode}-restore"
+    fake = tmp_path / name
     fake.write_text("#!/bin/sh\necho 'line 1 failed' >&2\nexit 1\n")
     fake.chmod(0o755)
     path = f"PATH={tmp_path}:{os.environ['PATH']}"

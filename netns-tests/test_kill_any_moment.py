@@ -14,11 +14,10 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from proxyinit.backend import ALL_VERSIONS, program_name
+from proxyinit.backend import NFTABLES
 from proxyinit.config import RedirectConfig
-from proxyinit.iptables_save import parse
 from proxyinit.lab import Namespace
-from proxyinit.plan import plan
+from proxyinit.lab.tables import live, planned, versions_of
 from proxyinit.reconcile import differences, ours
 from proxyinit.rules import PortRange
 
@@ -48,12 +47,11 @@ def command(target: str, namespace: Namespace, mode: str) -> list[str]:
 
 
 def standing(namespace: Namespace, mode: str, version: Version) -> str:
-    """Which rules of ours one family holds, whole: A, B, or none."""
-    save = program_name(mode, version, "-save")
-    live = parse(namespace.exec([save, "-t", "nat"]).stdout, version)
-    if not ours(live).chains:
+    """Which rules of ours one table holds, whole: A, B, or none."""
+    table = live(namespace, mode, version)
+    if not ours(table).chains:
         return "none"
-    found = {n: differences(plan(c, version), live) for n, c in CONFIGS.items()}
+    found = {n: differences(planned(c, version), table) for n, c in CONFIGS.items()}
     whole = [name for name, different in found.items() if not different]
     assert whole, f"neither A nor B stands whole: {found}"
     return whole[0]
@@ -100,7 +98,7 @@ class Killer:
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         took = time.monotonic() - start
         assert done.returncode == 0, done.stderr
-        for version in ALL_VERSIONS:
+        for version in versions_of(self.mode):
             assert standing(self.namespace, self.mode, version) == target
         return took
 
@@ -112,7 +110,7 @@ class Killer:
             self.random.uniform(0.3, 1.1) * lifetime,
             with_children=self.random.random() < 0.5,
         )
-        for version in ALL_VERSIONS:
+        for version in versions_of(self.mode):
             found = standing(self.namespace, self.mode, version)
             assert found in {old, new}
             self.outcomes["new" if found == new else "old"] += killed
@@ -155,7 +153,7 @@ def test_orphaned_restore_holds_the_next_run_up(
     started, go_on = tmp_path / "started", tmp_path / "go-on"
     for fifo in (started, go_on):
         os.mkfifo(fifo)
-    slow = tmp_path / f"iptables-{mode}-restore"
+    slow = tmp_path / ("nft" if mode == NFTABLES else f"iptables-{mode}-restore")
     real = shutil.which(slow.name)
     slow.write_text(f'#!/bin/sh\n: > {started}\n: < {go_on}\nexec {real} "$@"\n')
     slow.chmod(0o755)
@@ -173,5 +171,5 @@ def test_orphaned_restore_holds_the_next_run_up(
     assert early.returncode == 1
     late = subprocess.run([*argv, "60"], capture_output=True, check=False)
     assert late.returncode == 0
-    for version in ALL_VERSIONS:
+    for version in versions_of(mode):
         assert standing(namespace, mode, version) == "B"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import itertools
 import os
 import subprocess
 import sys
@@ -13,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from proxyinit.backend import ALL_VERSIONS, KINDS, program_name
+from proxyinit.backend import KINDS, PLACES
 from proxyinit.config import RedirectConfig
-from proxyinit.iptables_save import parse
 from proxyinit.lab import Namespace
-from proxyinit.plan import plan
+from proxyinit.lab.tables import live, planned
 from proxyinit.reconcile import differences, ours
 
 PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
@@ -44,16 +42,16 @@ def at_once(namespace: Namespace, runs: Sequence[Sequence[str]]) -> None:
 
 
 def standing(namespace: Namespace) -> list[RedirectConfig | None]:
-    """What each backend and family holds whole; None for nothing of ours."""
+    """What each place holds whole; None for nothing of ours."""
     found: list[RedirectConfig | None] = []
-    for kind, version in itertools.product(KINDS, ALL_VERSIONS):
-        save = program_name(kind, version, "-save")
-        live = parse(namespace.exec([save, "-t", "nat"]).stdout, version)
-        if not ours(live).chains:
+    for kind, version in PLACES:
+        table = live(namespace, kind, version)
+        if not ours(table).chains:
             found.append(None)
             continue
-        whole = [c for c in CONFIGS.values() if not differences(plan(c, version), live)]
-        assert whole, live
+        configs = CONFIGS.values()
+        whole = [c for c in configs if not differences(planned(c, version), table)]
+        assert whole, table
         found += whole
     return found
 
@@ -70,14 +68,14 @@ def test_eight_installs_at_once_leave_one_configuration(
     assert configs in [{None, config} for config in CONFIGS.values()]
 
 
-def test_installs_into_both_backends_at_once_leave_one(namespace: Namespace) -> None:
-    """The last one clears the other backend: one holds all, the other nothing."""
+def test_installs_into_all_backends_at_once_leave_one(namespace: Namespace) -> None:
+    """The last one clears the others: one holds all, the others nothing."""
     runs = [(*a, "--iptables-mode", k) for a in CONFIGS for k in KINDS] * 2
     at_once(namespace, runs)
-    legacy4, legacy6, nft4, nft6 = standing(namespace)
+    legacy4, legacy6, nft4, nft6, native = standing(namespace)
     assert legacy4 == legacy6
     assert nft4 == nft6
-    assert (legacy4 is None) != (nft4 is None)
+    assert [legacy4, nft4, native].count(None) == 2
 
 
 def test_installs_and_cleanups_at_once_leave_all_or_nothing(
@@ -86,7 +84,7 @@ def test_installs_and_cleanups_at_once_leave_all_or_nothing(
     """Both families hold the same, one whole configuration or none."""
     install = (*next(iter(CONFIGS)), "--iptables-mode", mode)
     at_once(namespace, [install, ("cleanup",)] * 3)
-    legacy4, legacy6, nft4, nft6 = standing(namespace)
+    legacy4, legacy6, nft4, nft6, _ = standing(namespace)
     assert legacy4 == legacy6
     assert nft4 == nft6
 

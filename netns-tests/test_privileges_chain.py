@@ -44,6 +44,8 @@ class Image:
         self.python = root / "python"
         self.legacy = root / "bin" / "xtables-legacy-multi"
         self.nft = root / "bin" / "xtables-nft-multi"
+        self.native = root / "bin" / "nft"
+        self.programs = (self.legacy, self.nft, self.native)
         self._root = root
         for folder in ("bin", "lib", "prefix", "run"):
             (root / folder).mkdir()
@@ -51,7 +53,7 @@ class Image:
         package = Path(proxyinit.__file__).parent
         shutil.copytree(package, root / "lib" / "proxyinit")
         shutil.copy(package / "launcher.py", root / "proxy-init")
-        for binary in (self.legacy, self.nft):
+        for binary in self.programs:
             shutil.copy((SBIN / binary.name).resolve(), binary)
         for name in FRONTENDS:
             multi = f"xtables-{name.partition('-')[2]}-multi"
@@ -119,11 +121,19 @@ def image() -> Iterator[Image]:
 
 def in_use(namespace: Namespace) -> list[str]:
     """The frontends that show both jumps to our chains."""
+    native = namespace.exec(["nft", "list", "table", "inet", "proxy_init"]).stdout
     return [
         name
         for name in FRONTENDS
         if namespace.exec([f"{name}-save", "-t", "nat"]).stdout.count("-j PROXY_") == 2
-    ]
+    ] + ["nftables"] * (native.count("jump PROXY_") == 2)
+
+
+def frontends(mode: str) -> list[str]:
+    """What `in_use` tells of an install in that mode."""
+    if mode == "nftables":
+        return ["nftables"]
+    return [f"iptables-{mode}", f"ip6tables-{mode}"]
 
 
 def lines(done: subprocess.CompletedProcess[str], level: str) -> list[str]:
@@ -141,29 +151,32 @@ def test_whole_chain_installs_without_root(
     namespace: Namespace, image: Image, mode: str
 ) -> None:
     """Interpreter and iptables capable: installed in both families, no warning."""
-    image.capable(BOTH, image.python, image.legacy, image.nft)
+    image.capable(BOTH, image.python, *image.programs)
     done = image.run(namespace, mode)
     assert done.returncode == 0, done.stderr
     assert lines(done, "warning") == []
-    assert in_use(namespace) == [f"iptables-{mode}", f"ip6tables-{mode}"]
+    assert in_use(namespace) == frontends(mode)
 
 
-def test_nft_needs_no_raw_sockets(namespace: Namespace, image: Image) -> None:
-    """NET_ADMIN alone, granted and on the files, is enough for mode nft."""
-    image.capable(ADMIN, image.python, image.nft)
-    done = image.run(namespace, "nft", ["net_admin"])
+@pytest.mark.parametrize("mode", ["nft", "nftables"])
+def test_nf_tables_needs_no_raw_sockets(
+    namespace: Namespace, image: Image, mode: str
+) -> None:
+    """NET_ADMIN alone, granted and on the files, is enough for modes on nf_tables."""
+    image.capable(ADMIN, image.python, image.nft, image.native)
+    done = image.run(namespace, mode, ["net_admin"])
     assert done.returncode == 0, done.stderr
-    assert in_use(namespace) == ["iptables-nft", "ip6tables-nft"]
+    assert in_use(namespace) == frontends(mode)
 
 
 def test_capable_iptables_is_enough_where_new_privileges_are_allowed(
     namespace: Namespace, image: Image, mode: str
 ) -> None:
     """Without no-new-privs, which upstream counts on, the interpreter needs none."""
-    image.capable(BOTH, image.legacy, image.nft)
+    image.capable(BOTH, *image.programs)
     done = image.run(namespace, mode, new_privileges=True)
     assert done.returncode == 0, done.stderr
-    assert in_use(namespace) == [f"iptables-{mode}", f"ip6tables-{mode}"]
+    assert in_use(namespace) == frontends(mode)
 
 
 def test_nothing_granted(namespace: Namespace, image: Image, mode: str) -> None:
@@ -179,7 +192,7 @@ def test_nothing_granted_to_capable_iptables(
     namespace: Namespace, image: Image, mode: str
 ) -> None:
     """The kernel does not even start such a program; the grant is named even so."""
-    image.capable(BOTH, image.legacy, image.nft)
+    image.capable(BOTH, *image.programs)
     error = told(image.run(namespace, mode, []))
     assert "may never have NET_ADMIN" in error
     assert "securityContext.capabilities.add" in error
@@ -190,7 +203,7 @@ def test_interpreter_without_capabilities(
     namespace: Namespace, image: Image, mode: str
 ) -> None:
     """Second link: the interpreter's file; what it is told to run gets nothing."""
-    image.capable(BOTH, image.legacy, image.nft)
+    image.capable(BOTH, *image.programs)
     error = told(image.run(namespace, mode))
     assert "the interpreter's file lacks the capabilities" in error
     assert "CapEff 0000000000000000" in error
@@ -206,12 +219,12 @@ def test_iptables_without_capabilities(
     image.capable(BOTH, image.python)
     error = told(image.run(namespace, mode))
     assert "carries no file capabilities" in error
-    multi = image.legacy if mode == "legacy" else image.nft
+    multi = {"legacy": image.legacy, "nft": image.nft}.get(mode, image.native)
     advised = re.search(rf"setcap (\S+) ({re.escape(str(multi))})\b", error)
     assert advised, error
     image.capable(advised[1], Path(advised[2]))
     assert image.run(namespace, mode).returncode == 0
-    assert in_use(namespace) == [f"iptables-{mode}", f"ip6tables-{mode}"]
+    assert in_use(namespace) == frontends(mode)
 
 
 RAW_MISSING = [

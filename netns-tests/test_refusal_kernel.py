@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from proxyinit.backend import title
 from proxyinit.lab import Namespace
 
 PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
@@ -31,6 +32,9 @@ def rules(namespace: Namespace) -> dict[str, list[str]]:
         kept = [line for line in lines if line.startswith("-A") or line.endswith(" -")]
         if kept:
             found[name] = kept
+    native = namespace.exec(["nft", "list", "table", "inet", "proxy_init"]).stdout
+    if native:
+        found["nftables"] = native.splitlines()
     return found
 
 
@@ -98,6 +102,20 @@ FALLBACKS = [
         "Permission denied (you must be root)",
         id="nft not permitted",
     ),
+    pytest.param(
+        "recvmsg:error=EOPNOTSUPP",
+        "nftables",
+        "the kernel's nf_tables does not answer",
+        "cache initialization failed: Operation not supported",
+        id="no nf_tables, native",
+    ),
+    pytest.param(
+        "sendto,sendmsg:error=EPERM",
+        "nftables",
+        "the kernel says no although",
+        "Operation not permitted",
+        id="native not permitted",
+    ),
 ]
 
 
@@ -110,7 +128,7 @@ def test_other_backend_takes_over(
     assert done.returncode == 0, done.stderr
     assert set(rules(namespace)) == (ON_NFT if mode == "legacy" else ON_LEGACY)
     (warning,) = lines(done, "warning")
-    assert f"iptables-{mode} can't be used here: {cause}" in warning
+    assert f"{title(mode)} can't be used here: {cause}" in warning
     assert raw in warning
 
 
@@ -219,13 +237,13 @@ FAILS_MIDWAY = [
 
 @pytest.fixture(params=["fresh", "older", "damaged"])
 def before(
-    request: pytest.FixtureRequest, namespace: Namespace, mode: str
+    request: pytest.FixtureRequest, namespace: Namespace, iptables_mode: str
 ) -> dict[str, list[str]]:
     """What stands in the tables before the run that fails midway."""
     changes: tuple[str, ...] = ()
     if request.param != "fresh":
         older = ("-p", "5143", "-o", "5140", "-u", "0,7", "-r", "80,443")
-        done = namespace.exec([PROGRAM, *older, "--iptables-mode", mode])
+        done = namespace.exec([PROGRAM, *older, "--iptables-mode", iptables_mode])
         assert done.returncode == 0, done.stderr
         changes = ("-N MINE", "-I OUTPUT -p udp -j MINE", "-A OUTPUT -p tcp -j RETURN")
     if request.param == "damaged":
@@ -238,7 +256,7 @@ def before(
             "-X PROXY_INIT_REDIRECT",
         )
     for change in changes:
-        argv = [f"iptables-{mode}", "-t", "nat", *change.split()]
+        argv = [f"iptables-{iptables_mode}", "-t", "nat", *change.split()]
         made = namespace.exec(argv)
         assert made.returncode == 0, made.stderr
     return rules(namespace)
@@ -247,32 +265,36 @@ def before(
 @pytest.mark.parametrize("message", FAILS_MIDWAY)
 def test_ipv6_that_fails_midway_puts_ipv4_back(
     namespace: Namespace,
-    mode: str,
+    iptables_mode: str,
     tmp_path: Path,
     before: dict[str, list[str]],
     message: str,
 ) -> None:
     """IPv4 was written and is put back, rule by rule in its place; exit 1 with why."""
-    replace(tmp_path, f"ip6tables-{mode}-restore", f'echo "{message}" >&2; exit 1')
-    done = run_with(namespace, tmp_path, mode)
+    replace(
+        tmp_path, f"ip6tables-{iptables_mode}-restore", f'echo "{message}" >&2; exit 1'
+    )
+    done = run_with(namespace, tmp_path, iptables_mode)
     assert done.returncode == 1
-    assert f"iptables-{mode}-restore" in lines(done, "info")[0]  # it was written
+    assert (
+        f"iptables-{iptables_mode}-restore" in lines(done, "info")[0]
+    )  # it was written
     assert rules(namespace) == before
     (error,) = lines(done, "error")
-    assert f"ip6tables-{mode}-restore failed with status 1" in error
+    assert f"ip6tables-{iptables_mode}-restore failed with status 1" in error
     assert message in error
     assert any("IPv4: put back" in warning for warning in lines(done, "warning"))
 
 
 def test_module_missing_for_ipv6_alone_moves_both_families(
-    namespace: Namespace, mode: str, tmp_path: Path
+    namespace: Namespace, iptables_mode: str, tmp_path: Path
 ) -> None:
     """IPv4 goes back and then goes, with IPv6, to the backend that can do both."""
     script = f"cat >&2 <<'END'\n{NO_MODULE}\nEND\nexit 1"
-    replace(tmp_path, f"ip6tables-{mode}-restore", script)
-    done = run_with(namespace, tmp_path, mode)
+    replace(tmp_path, f"ip6tables-{iptables_mode}-restore", script)
+    done = run_with(namespace, tmp_path, iptables_mode)
     assert done.returncode == 0, done.stderr
-    assert set(rules(namespace)) == (ON_NFT if mode == "legacy" else ON_LEGACY)
+    assert set(rules(namespace)) == (ON_NFT if iptables_mode == "legacy" else ON_LEGACY)
     assert "missing kernel module?" in done.stderr
 
 
@@ -284,14 +306,14 @@ def test_module_missing_for_ipv6_alone_moves_both_families(
     ],
 )
 def test_ipv6_that_can_not_be_read_stops_before_any_write(
-    namespace: Namespace, mode: str, tmp_path: Path, message: str
+    namespace: Namespace, iptables_mode: str, tmp_path: Path, message: str
 ) -> None:
     """Both families are read before one is written: IPv4 stays as it is; exit 1."""
-    script = f"echo 'iptables-save v1.8.9 ({mode}): {message}' >&2; exit 1"
+    script = f"echo 'iptables-save v1.8.9 ({iptables_mode}): {message}' >&2; exit 1"
     for name in ("ip6tables-legacy-save", "ip6tables-nft-save"):
         replace(tmp_path, name, script)
     before = rules(namespace)
-    done = run_with(namespace, tmp_path, mode)
+    done = run_with(namespace, tmp_path, iptables_mode)
     assert done.returncode == 1
     assert rules(namespace) == before
     assert "-restore --noflush" not in done.stderr
@@ -299,33 +321,38 @@ def test_ipv6_that_can_not_be_read_stops_before_any_write(
 
 
 def test_program_that_says_nothing(
-    namespace: Namespace, mode: str, tmp_path: Path
+    namespace: Namespace, iptables_mode: str, tmp_path: Path
 ) -> None:
     """A program that fails without a word is named with its exit status."""
-    replace(tmp_path, f"iptables-{mode}-restore", "exit 3")
-    done = run_with(namespace, tmp_path, mode)
+    replace(tmp_path, f"iptables-{iptables_mode}-restore", "exit 3")
+    done = run_with(namespace, tmp_path, iptables_mode)
     assert done.returncode == 1
     assert rules(namespace) == {}
-    assert f"iptables-{mode}-restore failed with status 3" in lines(done, "error")[0]
+    assert (
+        f"iptables-{iptables_mode}-restore failed with status 3"
+        in lines(done, "error")[0]
+    )
 
 
 def test_program_that_does_nothing_is_found_out(
-    namespace: Namespace, mode: str, tmp_path: Path
+    namespace: Namespace, iptables_mode: str, tmp_path: Path
 ) -> None:
     """Rules are read back: a restore that says yes and does nothing is an error."""
-    replace(tmp_path, f"ip6tables-{mode}-restore", "cat > /dev/null")
-    done = run_with(namespace, tmp_path, mode)
+    replace(tmp_path, f"ip6tables-{iptables_mode}-restore", "cat > /dev/null")
+    done = run_with(namespace, tmp_path, iptables_mode)
     assert done.returncode == 1
     assert rules(namespace) == {}
     assert "IPv6: chain PROXY_INIT_REDIRECT is missing" in lines(done, "error")[-1]
 
 
 def test_dump_that_makes_no_sense(
-    namespace: Namespace, mode: str, tmp_path: Path
+    namespace: Namespace, iptables_mode: str, tmp_path: Path
 ) -> None:
     """What can't be understood is not taken for an empty table."""
-    replace(tmp_path, f"iptables-{mode}-save", "echo '*nat'; echo ':OUTPUT ACCEPT'")
-    done = run_with(namespace, tmp_path, mode)
+    replace(
+        tmp_path, f"iptables-{iptables_mode}-save", "echo '*nat'; echo ':OUTPUT ACCEPT'"
+    )
+    done = run_with(namespace, tmp_path, iptables_mode)
     assert done.returncode == 1
     assert rules(namespace) == {}
     assert "makes no sense" in lines(done, "error")[0]
@@ -356,7 +383,7 @@ def test_kernel_without_ipv6(namespace: Namespace, mode: str) -> None:
     argv = ["unshare", "--mount", "sh", "-c", hide, "sh", PROGRAM, *ARGUMENTS]
     done = namespace.exec([*argv, "--iptables-mode", mode])
     assert done.returncode == 0, done.stderr
-    assert set(rules(namespace)) == {f"iptables-{mode}"}
+    assert set(rules(namespace)) == {title(mode)}
     (warning,) = lines(done, "warning")
     assert "IPv6 is not redirected: this kernel has no IPv6" in warning
     assert "ip6tables" not in done.stderr
@@ -370,4 +397,4 @@ def test_ipv6_switched_off_by_sysctl_is_redirected_all_the_same(
     assert namespace.exec(["sh", "-c", f"echo 1 > {off}"]).returncode == 0
     done = namespace.exec([PROGRAM, *ARGUMENTS, "--iptables-mode", mode])
     assert done.returncode == 0, done.stderr
-    assert len(rules(namespace)) == 2
+    assert len(rules(namespace)) == (1 if mode == "nftables" else 2)

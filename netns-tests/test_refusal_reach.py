@@ -14,6 +14,12 @@ PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 ARGUMENTS = ("-p", "4143", "-o", "4140", "-u", "2102")
 
 
+@pytest.fixture(scope="module")
+def mode(iptables_mode: str) -> str:
+    """The backends of iptables, which this module is about."""
+    return iptables_mode
+
+
 def dumps(namespace: Namespace, mode: str) -> list[str]:
     """The rules and chains of the nat tables of both families, counters aside."""
     text = ""

@@ -78,6 +78,12 @@ COMMIT
 """Others' rules in every table; some look like ours, none is."""
 
 
+@pytest.fixture(scope="module")
+def mode(iptables_mode: str) -> str:
+    """The backends of iptables, which this module is about."""
+    return iptables_mode
+
+
 def saved(namespace: Namespace, mode: str) -> str:
     """All tables of both families, without counters, dates and our part of nat."""
     text = ""

@@ -86,10 +86,18 @@ def test_backend_switch_lets_nothing_past(served: Lab, *, outbound: bool) -> Non
     run(served, *FIRST, "--iptables-mode", "legacy")
 
     def switch() -> None:
-        for mode in ("nft", "legacy") * 5:
+        for mode in ("nft", "nftables", "legacy") * 4:
             run(served, *FIRST, "--iptables-mode", mode)
 
     assert_nothing_slipped(under_load(served, outbound=outbound, work=switch))
+
+
+def doubled_jump(mode: str) -> Iterator[str]:
+    if mode == "nftables":
+        yield "nft insert rule inet proxy_init PREROUTING jump PROXY_INIT_REDIRECT"
+        return
+    for program in ("iptables", "ip6tables"):
+        yield f"{program}-{mode} -t nat -I PREROUTING -j PROXY_INIT_REDIRECT"
 
 
 def test_repair_of_a_doubled_jump_lets_nothing_past(served: Lab, mode: str) -> None:
@@ -98,10 +106,7 @@ def test_repair_of_a_doubled_jump_lets_nothing_past(served: Lab, mode: str) -> N
 
     def damage_and_repair() -> None:
         for _ in range(5):
-            for program in ("iptables", "ip6tables"):
-                command = (
-                    f"{program}-{mode} -t nat -I PREROUTING -j PROXY_INIT_REDIRECT"
-                )
+            for command in doubled_jump(mode):
                 assert served.pod.exec(command.split()).returncode == 0
             run(served, *FIRST, "--iptables-mode", mode)
 
@@ -111,6 +116,15 @@ def test_repair_of_a_doubled_jump_lets_nothing_past(served: Lab, mode: str) -> N
 
 def one_command_at_a_time(mode: str) -> Iterator[str]:
     """What upstream does on a re-run: flush each chain, then add rule by rule."""
+    if mode == "nftables":
+        for chain, port in (("REDIRECT", 4143), ("OUTPUT", 4140)):
+            name = f"inet proxy_init PROXY_INIT_{chain}"
+            yield f"nft flush chain {name}"
+            if chain == "OUTPUT":
+                yield f"nft add rule {name} meta skuid 2102 return"
+                yield f"nft add rule {name} oifname lo return"
+            yield f"nft add rule {name} meta l4proto tcp redirect to :{port}"
+        return
     for program in (f"iptables-{mode}", f"ip6tables-{mode}"):
         for chain, port in (("REDIRECT", 4143), ("OUTPUT", 4140)):
             name = f"PROXY_INIT_{chain}"
