@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from proxyinit.rules import OUR_TABLE
+
 if TYPE_CHECKING:
     from typing import TypeAlias
 
@@ -52,7 +54,8 @@ class Listener:
 class NatHook:
     """A chain of nf_tables that the kernel asks for nat, at one of its hooks.
 
-    `family` is nf_tables' name: ip, ip6 or inet. Lower priorities are asked first.
+    `family` is nf_tables' name: ip, ip6 or inet. Lower priorities are asked first; a
+    `dormant` table's chains are not asked at all.
     """
 
     family: str
@@ -60,9 +63,16 @@ class NatHook:
     chain: str
     hook: str
     priority: int
+    dormant: bool = False
 
     def __str__(self) -> str:
         return f"table {self.family} {self.table}, chain {self.chain}"
+
+    @property
+    def of_others(self) -> bool:
+        """Whether it is neither iptables-nft's nor ours."""
+        known = (("ip", "nat"), ("ip6", "nat"), ("inet", OUR_TABLE))
+        return (self.family, self.table) not in known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +80,9 @@ class Facts:
     """A namespace: its tables, and what rules alone don't tell.
 
     `ipv6` is whether the kernel speaks it. `addresses` are those of interfaces
-    other than loopback that are not link-local. None stands for what could not be
-    looked at: `listeners`, `nat_hooks`, and connection tracking's (count, limit).
+    other than loopback that are not link-local. `rivals` are redirections in native
+    tables of others, as (table, rule). None stands for what could not be looked at:
+    `listeners`, `nat_hooks`, `rivals`, and connection tracking's (count, limit).
     """
 
     survey: Survey
@@ -79,4 +90,5 @@ class Facts:
     addresses: tuple[str, ...] = ()
     listeners: tuple[Listener, ...] | None = ()
     nat_hooks: tuple[NatHook, ...] | None = ()
+    rivals: tuple[tuple[str, str], ...] | None = ()
     conntrack: tuple[int, int] | None = None

@@ -107,6 +107,11 @@ def _oddness(said: Wanted, version: Version, table: Ruleset) -> int:
     return len(differences(said.table(version), table)) + unowned
 
 
+def redirected_to(rules: Iterable[Rule]) -> int | None:
+    """The port to which the rules of a chain redirect whatever gets that far."""
+    return _direction(rules).port
+
+
 def _guarded(table: Ruleset) -> bool:
     """Whether the jumps of a table for both versions are for IPv4 alone."""
     return any(Family(IPV4) in rule.matches for _, rule in jumps(table))

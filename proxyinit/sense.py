@@ -23,7 +23,7 @@ from proxyinit.deviation import (
 from proxyinit.diagnose import diagnose
 from proxyinit.facts import Facts, Survey
 from proxyinit.reach import shadows
-from proxyinit.readback import Wanted, readback, redirect_port
+from proxyinit.readback import Wanted, readback, redirect_port, redirected_to
 from proxyinit.reconcile import jumps, ours
 from proxyinit.rules import (
     INET,
@@ -166,8 +166,12 @@ def redirectless(holder: Holder) -> Iterator[Check]:
 def _without_redirect(pair: Pair) -> Iterator[str]:
     for name in OUR_CHAINS:
         rules = pair.live.rules(name)
-        if pair.live.chain(name) and not any(map(redirect_port, rules)):
+        if pair.live.chain(name) and redirected_to(rules) is None:
             state = "none of its rules redirects" if rules else "it is empty"
+            partly = next((rule for rule in rules if redirect_port(rule)), None)
+            if partly:
+                text = spelled(partly, pair.live)
+                state = f"'{text}' is for some connections only"
             yield f"{name}: {state}"
 
 
@@ -206,7 +210,12 @@ def _reach(tables: list[Pair]) -> Iterator[Check]:
             if shadow.chain not in hooked:
                 continue
             state = FAIL if shadow.certain else WARN
-            text = f"{pair.prefix}{shadow}; what it takes passes by the proxy"
+            inside = f" (through chain {shadow.within})" if shadow.within else ""
+            text = (
+                f"{pair.prefix}rule {shadow.number} of {shadow.chain}, "
+                f"'{spelled(shadow.rule, pair.live)}', stands in front of the "
+                f"jump{inside}: what it takes passes by the proxy"
+            )
             yield Check("reachable", state, text, _delete(pair, shadow.chain))
         for name in _HOOKS:
             chain = pair.live.chain(name)

@@ -25,6 +25,8 @@ it closed again by now; not SYN_SENT and SYN_RECV."""
 _FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
 _NFT_FAMILIES = {1: "inet", 2: "ip", 10: "ip6"}
 _HOOKS = {0: "prerouting", 3: "output"}
+_DORMANT = 1
+"""NFT_TABLE_F_DORMANT (linux/netfilter/nf_tables.h)."""
 _LINK_LOCAL = 253
 """RT_SCOPE_LINK (linux/rtnetlink.h); wider scopes have lower numbers."""
 
@@ -91,6 +93,11 @@ def nat_hooks() -> tuple[NatHook, ...] | None:
     try:
         with NFTables(nfgen_family=0) as tables:
             chains = list(tables.get_chains())
+            dormant = {
+                (table["nfgen_family"], table.get("NFTA_TABLE_NAME"))
+                for table in (tables.get_tables() if chains else ())
+                if table.get("NFTA_TABLE_FLAGS", 0) & _DORMANT
+            }
     except (NetlinkError, OSError) as error:
         # A kernel without nf_tables has no chains.
         return None if _errno(error) in (1, 13) else ()
@@ -104,7 +111,8 @@ def nat_hooks() -> tuple[NatHook, ...] | None:
         if hook:
             names = chain.get("NFTA_CHAIN_TABLE"), chain.get("NFTA_CHAIN_NAME")
             priority = declared.get("NFTA_HOOK_PRIORITY")
-            found.append(NatHook(family, names[0], names[1], hook, priority))
+            asleep = (chain["nfgen_family"], names[0]) in dormant
+            found.append(NatHook(family, *names, hook, priority, asleep))
     return tuple(found)
 
 

@@ -11,7 +11,7 @@ from proxyinit.deviation import spelled
 from proxyinit.facts import Facts, Listener, NatHook
 from proxyinit.reach import rivals
 from proxyinit.readback import Wanted
-from proxyinit.rules import INET, OUR_TABLE
+from proxyinit.rules import INET
 from proxyinit.sense import REPAIR, Holder, backend_name, row
 
 if TYPE_CHECKING:
@@ -167,8 +167,12 @@ def _own_hooks(facts: Facts, holder: Holder) -> Iterator[Check]:
             text = f"the table has '{other}', which does not belong there"
             yield Check("hooks", FAIL, text, REPAIR)
     elif holder.kind == "nft":
-        for hook in facts.nat_hooks or ():
-            if _is_iptables(hook) and hook.priority != PRIORITY:
+        for hook in filter(_is_iptables, facts.nat_hooks or ()):
+            if hook.dormant:
+                text = f"table {hook.family} {hook.table} is dormant: nothing asks it"
+                advice = f"wake it: nft 'add table {hook.family} {hook.table}'"
+                yield Check("hooks", FAIL, text, advice)
+            if hook.priority != PRIORITY:
                 text = f"{hook} has priority {hook.priority}, not {PRIORITY}"
                 advice = (
                     f"remove it (nft delete table {hook.family} nat), then {REPAIR}"
@@ -192,17 +196,23 @@ def _rivals(facts: Facts, holder: Holder) -> Iterator[Check]:
                 f"'{spelled(rule, table)}' may take connections first"
             )
             yield Check("hooks", WARN, text, advice)
-    for hook in facts.nat_hooks or ():
-        if _is_iptables(hook) or (hook.family, hook.table) == ("inet", OUR_TABLE):
-            continue
-        if hook.priority <= PRIORITY:
-            first = "may be" if hook.priority == PRIORITY else "is"
-            text = f"{hook}, of priority {hook.priority}, {first} asked first"
-            yield Check("hooks", WARN, text, advice)
+    hooks = [hook for hook in facts.nat_hooks or () if hook.of_others]
+    if facts.rivals is None:
+        text = f"{hooks[0]}: its rules can't be read" if hooks else "nft can't be asked"
+        yield Check("hooks", WARN, text, "look at them: nft list ruleset")
+    behind = {
+        f"nftables: table {hook.family} {hook.table}"
+        for hook in hooks
+        if hook.priority > PRIORITY or hook.dormant
+    }
+    for where, text in facts.rivals or ():
+        if where not in behind:
+            told = f"{where}: {text} may take connections first"
+            yield Check("hooks", WARN, told, advice)
 
 
 def _is_iptables(hook: NatHook) -> bool:
-    return hook.family in ("ip", "ip6") and hook.table == "nat"
+    return hook.table == "nat" and not hook.of_others
 
 
 def conntrack(facts: Facts) -> list[Check]:

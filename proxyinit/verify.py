@@ -12,6 +12,7 @@ from proxyinit.facts import Facts
 from proxyinit.host import Host
 from proxyinit.journal import Journal
 from proxyinit.logs import Log
+from proxyinit.nft_rivals import native_rivals
 from proxyinit.options import Options
 from proxyinit.readback import Wanted, readback
 from proxyinit.runner import SystemRunner
@@ -43,15 +44,22 @@ class Judgement:
 
 def gather(runner: Runner, host: Host) -> Facts:
     """Everything that verify asks of the namespace that this thread is in."""
-    log = Log("error")
+    troubles: list[str] = []
+    log = Log("warning", write=troubles.append)
     tables = Tables(runner, log, lock_wait_s=0)
     session = Session(Options(), log, host, runner, tables, Journal(), print)
+    hooks = sockets.nat_hooks()
+    rivals: tuple[tuple[str, str], ...] | None = ()
+    if any(hook.of_others for hook in hooks or ()):
+        found = tuple(native_rivals(session))
+        rivals = None if troubles else found
     return Facts(
         survey=survey(session),
         ipv6=host.has_ipv6(),
         addresses=sockets.addresses(),
         listeners=sockets.listeners(),
-        nat_hooks=sockets.nat_hooks(),
+        nat_hooks=hooks,
+        rivals=rivals,
         conntrack=sockets.conntrack(),
     )
 
