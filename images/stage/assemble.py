@@ -101,6 +101,9 @@ def add_script(root: Root, path: str, source: str) -> None:
 def compile_modules(root: Root, folders: Iterable[str | Path]) -> None:
     """Compile every module, to be believed without a look at its source's time."""
     for folder in folders:
+        for path in root.place(folder).rglob("*"):
+            if path.is_file() and not path.is_symlink():
+                path.chmod(0o644)  # read by Python, not started
         compileall.compile_dir(
             root.place(folder),
             quiet=1,
