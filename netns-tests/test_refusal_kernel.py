@@ -123,11 +123,12 @@ FALLBACKS = [
 def test_other_backend_takes_over(
     namespace: Namespace, injection: str, mode: str, cause: str, raw: str
 ) -> None:
-    """Exit 0 on the other backend in both families; one warning: cause and raw text."""
+    """Exit 0 on another backend in both families; a warning: cause and raw text."""
     done = refused(namespace, injection, mode=mode)
     assert done.returncode == 0, done.stderr
     assert set(rules(namespace)) == (ON_NFT if mode == "legacy" else ON_LEGACY)
-    (warning,) = lines(done, "warning")
+    warning, *more = lines(done, "warning")
+    assert len(more) == (mode == "nftables")  # iptables-nft can't be used either
     assert f"{title(mode)} can't be used here: {cause}" in warning
     assert raw in warning
 
@@ -310,7 +311,7 @@ def test_ipv6_that_can_not_be_read_stops_before_any_write(
 ) -> None:
     """Both families are read before one is written: IPv4 stays as it is; exit 1."""
     script = f"echo 'iptables-save v1.8.9 ({iptables_mode}): {message}' >&2; exit 1"
-    for name in ("ip6tables-legacy-save", "ip6tables-nft-save"):
+    for name in ("ip6tables-legacy-save", "ip6tables-nft-save", "nft"):
         replace(tmp_path, name, script)
     before = rules(namespace)
     done = run_with(namespace, tmp_path, iptables_mode)

@@ -52,12 +52,12 @@ class Backend(Record):
     programs: dict[Version, Programs]
 
     def __str__(self) -> str:
-        return title(self.name)
+        return NFTABLES if self.kind == NFTABLES else program_name(self.name, IPV4)
 
 
 def title(mode: str) -> str:
     """A mode's name for people: ``iptables-nft``, or ``nftables``."""
-    return mode if mode == NFTABLES else program_name(mode, IPV4)
+    return mode if mode == NFTABLES else f"iptables-{mode}"
 
 
 def program_name(mode: str, version: Version, suffix: str = "") -> str:

@@ -33,7 +33,7 @@ from proxyinit.rules import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from proxyinit.rules import Match, Version
@@ -266,7 +266,7 @@ def _addresses(
         for element in _elements(text):
             low, dash, high = element.partition("-")
             if dash:
-                found += cut(number(low, version), number(high, version), version)
+                found += _range(number(low, version), number(high, version), version)
             else:
                 found.append(_subnet(element, version))
         subnets = merge_subnets(found)
@@ -274,6 +274,12 @@ def _addresses(
         return [kind(subnets) if subnets[0].prefix else Family(version)]
 
     return read
+
+
+def _range(low: int, high: int, version: Version) -> Iterator[Subnet]:
+    if low > high:
+        raise ValueError(low)
+    return cut(low, high, version)
 
 
 def _subnet(text: str, version: Version) -> Subnet:
