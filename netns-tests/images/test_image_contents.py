@@ -225,7 +225,7 @@ IMPORTED = [
     pytest.param("init", "proxyinit", "/usr/lib/proxy-init", id="init"),
     pytest.param(
         "identity",
-        "identity,proxyinit.inject",
+        "identity",
         "/usr/local/lib/python3.11/dist-packages",
         id="identity",
     ),
