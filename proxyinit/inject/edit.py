@@ -74,13 +74,18 @@ class _Editor:
 
     def block_map(self, node: Mapping, old: Any, new: Any) -> None:
         """Change, remove and append the lines of keys."""
+        if not new:
+            raise Unplaceable
         for name, item in node.value:
             text = key(name)
             if text not in new:
                 self.put(self.own_line(name), self.line_end(item), "")
             elif differ(old[text], new[text]):
                 self.value(name, item, old[text], new[text])
-        column = node.value[0][0].start_mark.column
+        first = node.value[0][0].start_mark
+        if "?" in self.text[first.index - first.column : first.index]:
+            raise Unplaceable
+        column = first.column
         added = [
             layout.entry(k, v, column, self.offset)
             for k, v in new.items()
@@ -95,6 +100,9 @@ class _Editor:
         if old and new and type(old) is type(new) and isinstance(old, dict | list):
             self.part(item, old, new)
             return
+        between = self.text[name.end_mark.index : item.start_mark.index]
+        if not between.lstrip(" ").startswith(":"):
+            raise Unplaceable  # a key behind a question mark
         said = layout.entry("k", new, name.start_mark.column, self.offset).lstrip(" ")
         first, _, rest = said.removeprefix("k").partition("\n")
         start, end = name.end_mark.index, self.tail(item)

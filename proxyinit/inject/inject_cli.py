@@ -191,12 +191,12 @@ def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
 @_with_settings
 def inject(paths: Sequence[str], form: str, **given: Any) -> None:
     """Print what injection makes of manifests, then the report."""
-    run = Run(injection(**given), form)
-    run.take(paths)
     verbose = bool(given["verbose"])
     color = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-    lines = report.injection(run.checks, run.lines(), verbose=verbose, color=color)
-    run.finish(lines)
+    with Run(injection(**given), form) as run:
+        run.take(paths)
+        found = run.lines()
+        run.finish(report.injection(run.checks, found, verbose=verbose, color=color))
 
 
 @click.command(help=_UNINJECT_HELP)
@@ -204,6 +204,6 @@ def inject(paths: Sequence[str], form: str, **given: Any) -> None:
 @_OUTPUT
 def uninject(paths: Sequence[str], form: str) -> None:
     """Print what is left of manifests, then the report."""
-    run = Run(removal, form)
-    run.take(paths)
-    run.finish(report.removal(run.lines()))
+    with Run(removal, form) as run:
+        run.take(paths)
+        run.finish(report.removal(run.lines()))

@@ -34,6 +34,9 @@ class Result:
 
 def transformed(text: str, transform: Transform) -> Result:
     """Transform the objects of one document. Raises `BadYaml`."""
+    if (readable := syntax.joined(text)) != text:
+        result = transformed(readable, transform)
+        return Result(text, result.outcomes) if result.text == readable else result
     root = syntax.compose(text)
     found = list(objects(root))
     ours = any(is_annotatable(kind) for _, kind in found)
@@ -64,12 +67,13 @@ def _transformed_anew(text: str, root: Node, transform: Transform) -> Result:
 
 def as_json(text: str) -> str:
     """A document as one line of JSON; empty for an empty one. Raises `BadYaml`."""
-    root = syntax.compose(text)
+    root = syntax.compose(syntax.joined(text))
     if root is not None and _has_aliases(text, root):
         root = syntax.compose(layout.block(syntax.expanded(root)))
-    if root is None:
+    found = None if root is None else syntax.value(root)
+    if found is None:
         return ""
-    return json.dumps(syntax.value(root), ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
 
 
 def objects(root: Node | None, depth: int = 0) -> Iterator[tuple[Node | None, str]]:

@@ -6,7 +6,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
-from typing import IO
+from typing import IO, Self
 
 import click
 
@@ -23,15 +23,25 @@ HELD_IN_MEMORY = 4 << 20
 
 
 class Run:
-    """One stream from all sources: its output waits until all went well."""
+    """One stream from all sources: its output waits until all went well.
+
+    A context: output and report wait in temporary files that go with it.
+    """
 
     def __init__(self, transform: Transform, form: str) -> None:
         self._transform = transform
         self._form = form
         self.checks = Checks()
         self.errors: dict[str, None] = {}
-        self.output: IO[bytes] = tempfile.SpooledTemporaryFile(HELD_IN_MEMORY)  # noqa: SIM115  (closed with the process)
+        self._output: IO[bytes] = tempfile.SpooledTemporaryFile(HELD_IN_MEMORY)  # noqa: SIM115  (closed by __exit__)
         self._lines: IO[bytes] = tempfile.SpooledTemporaryFile(HELD_IN_MEMORY)  # noqa: SIM115  (the same)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._output.close()
+        self._lines.close()
 
     def take(self, paths: Iterable[str]) -> None:
         """Transform all that is in files and folders."""
@@ -65,12 +75,12 @@ class Run:
                 self.errors[outcome.error] = None
         if self._form == "json":
             said = as_json(result.text)
-            self.output.write(said.encode() + b"\n" if said else b"")
+            self._output.write(said.encode() + b"\n" if said else b"")
             return
-        self.output.write(result.text.encode())
+        self._output.write(result.text.encode())
         if not result.text.endswith("\n"):
-            self.output.write(b"\n")
-        self.output.write(document.separator.encode())
+            self._output.write(b"\n")
+        self._output.write(document.separator.encode())
 
     def lines(self) -> Iterator[str]:
         """What became of each object."""
@@ -82,8 +92,8 @@ class Run:
         if self.errors:
             click.echo(report.failure(self.errors), err=True, nl=False)
             sys.exit(1)
-        self.output.seek(0)
-        shutil.copyfileobj(self.output, sys.stdout.buffer)
+        self._output.seek(0)
+        shutil.copyfileobj(self._output, sys.stdout.buffer)
         sys.stdout.flush()
         for line in told:
             click.echo(line, err=True, color=True)

@@ -9,6 +9,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
+from typing import BinaryIO
 from urllib.parse import urlsplit
 
 from proxyinit.inject.errors import InjectError
@@ -55,20 +56,20 @@ def read(path: str, *, only_files: bool = False) -> Iterator[Document]:
     """
     try:
         if path == STDIN:
-            yield from documents(_lines(sys.stdin.fileno(), close=False))
+            yield from documents(_lines(sys.stdin.buffer))
             return
         if only_files and not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116
             raise Unreadable(f"{path}: expected a file, got a pipe or a device")
-        yield from documents(_lines(os.open(path, os.O_RDONLY), close=True))
+        with open(path, "rb") as stream:  # noqa: PTH123  (as it was typed)
+            yield from documents(_lines(stream))
     except OSError as error:
         raise _unreadable(path, error) from error
 
 
-def _lines(descriptor: int, *, close: bool) -> Iterator[bytes]:
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
     """Lines with their breaks; none is longer than the largest document."""
-    with open(descriptor, "rb", closefd=close) as stream:
-        while line := stream.readline(LARGEST + 1):
-            yield line
+    while line := stream.readline(LARGEST + 1):
+        yield line
 
 
 def _unreadable(path: str, error: OSError) -> Unreadable:

@@ -7,6 +7,7 @@ the reader that kubectl and the API server have (sigs.k8s.io/yaml, a YAML 1.1): 
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator
@@ -62,6 +63,19 @@ class _Composer(cyaml.CParser):  # type: ignore[misc, name-defined]  # has no ty
 
     def ascend_resolver(self) -> None:
         self.depth -= 1
+
+
+def joined(text: str) -> str:
+    """JSON whose characters beyond U+FFFF are themselves, not two escapes each.
+
+    JSON writes them so and YAML can't read it.
+    """
+    if "\\ud" not in text.lower() or not text.lstrip().startswith("{"):
+        return text
+    return _SURROGATES.sub(
+        lambda pair: pair[1] + json.loads(f'"{pair[2]}"'),
+        text,
+    )
 
 
 def compose(text: str) -> Node | None:
@@ -257,6 +271,9 @@ def go_text(found: Any) -> str:
     return str(found)
 
 
+_SURROGATES = re.compile(
+    r"(?<!\\)((?:\\\\)*)(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+)
 _YAML = "tag:yaml.org,2002:"
 
 

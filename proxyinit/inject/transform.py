@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from proxyinit.inject import annotations as keys
@@ -82,7 +82,7 @@ class Injection:
             operations = patch.annotate(workload, self._marks(workload))
             return patch.apply(workload.document, operations), ()
         request = Request(
-            workload=workload,
+            workload=self._flags_win(workload),
             values=self.values,
             origin=Origin.CLI,
             namespace=workload.namespace,
@@ -95,6 +95,18 @@ class Injection:
             for operation in found.operations
         ]
         return patch.apply(workload.document, operations), found.warnings
+
+    def _flags_win(self, workload: Workload) -> Workload:
+        """A workload without annotations that flags will write anew.
+
+        Otherwise the containers would follow the old ones, and the next injection
+        the new: applied twice it would not be as applied once.
+        """
+        written = [key for key in workload.annotations if key in self.overrides]
+        if not written:
+            return workload
+        own = {k: v for k, v in workload.annotations.items() if k not in written}
+        return replace(workload, annotations=own)
 
     def _annotated(self, workload: Workload) -> Outcome:
         """Namespaces pass on to their pods; Services have opaque ports alone."""

@@ -82,7 +82,10 @@ def _bare(
     changed = _replaced(changed, "labels", stay_labels)
     if changed is metadata:
         return holder, False
-    return {**holder, "metadata": changed}, len(stay) < len(annotations)
+    dropped = len(stay) < len(annotations)
+    if not changed:
+        return {k: v for k, v in holder.items() if k != "metadata"}, dropped
+    return {**holder, "metadata": changed}, dropped
 
 
 def _without_containers(pod: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
