@@ -18,10 +18,17 @@ from hypothesis import strategies as st
 from proxyinit import options
 from proxyinit.flags import INSTALL_FLAGS
 from proxyinit.iptables_save import render
+from proxyinit.nft_script import render as render_native
 from proxyinit.pflag import parse
-from proxyinit.plan import MULTIPORT_SLOTS, pack_multiport, plan
+from proxyinit.plan import (
+    MAX_COMMENT,
+    MULTIPORT_SLOTS,
+    pack_multiport,
+    plan,
+    plan_inet,
+)
 from proxyinit.reach import shadows
-from proxyinit.rules import IPV4, IPV6, OUR_CHAINS, PortRange, Ruleset
+from proxyinit.rules import IPV4, IPV6, OUR_CHAINS, Family, PortRange, Ruleset
 
 if TYPE_CHECKING:
     from proxyinit.rules import Version
@@ -74,6 +81,12 @@ def planned(argv: tuple[str, ...], version: Version) -> Ruleset:
     return plan(options.redirect_config(arguments), version)
 
 
+def planned_inet(argv: tuple[str, ...]) -> Ruleset:
+    arguments = parse(argv, INSTALL_FLAGS)
+    config = options.redirect_config(arguments)
+    return plan_inet(config, ipv6=options.options(arguments).ipv6)
+
+
 @pytest.mark.parametrize(("version", "program"), [(4, "iptables"), (6, "ip6tables")])
 @pytest.mark.parametrize("case", CASES)
 def test_golden(case: str, version: Version, program: str) -> None:
@@ -86,9 +99,22 @@ def test_golden(case: str, version: Version, program: str) -> None:
     assert text == file.read_text()
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_golden_native(case: str) -> None:
+    """The native table, as ``nft list table`` prints it once it is loaded."""
+    file = GOLDEN / f"{case}.nft.txt"
+    text = render_native(planned_inet(CASES[case]))
+    if "REFRESH_GOLDEN" in os.environ:
+        file.write_text(text)
+
+    assert text == file.read_text()
+
+
 def test_there_is_no_golden_file_too_many() -> None:
     """A file that no case compares would only look like a proof."""
-    assert {file.name.partition(".")[0] for file in GOLDEN.glob("*.ip*")} == set(CASES)
+    for kind in ("iptables", "ip6tables", "nft"):
+        files = GOLDEN.glob(f"*.{kind}.txt")
+        assert {file.name.partition(".")[0] for file in files} == set(CASES)
 
 
 def test_the_seed_rule_for_rule() -> None:
@@ -167,3 +193,46 @@ def test_subnets_are_split_by_family() -> None:
     assert "fe80" not in table4
     assert "10.0.0.0" not in table6
     assert "169.254" not in table6
+
+
+# === the native table ===
+
+
+MANY = "--inbound-ports-to-ignore=" + ",".join(map(str, range(1, 999, 2)))
+NETS = "--outbound-subnets-to-ignore=" + ",".join(f"10.{n}.0.0/17" for n in range(200))
+
+
+@pytest.mark.parametrize("case", [*CASES.values(), (*CASES["bare"], MANY, NETS)])
+def test_comments_of_the_native_table_are_short_enough(case: tuple[str, ...]) -> None:
+    """nft takes no longer ones; a list that does not fit is counted instead."""
+    table = planned_inet(case)
+
+    for chain_ in table.chains:
+        for rule in chain_.rules:
+            assert len(rule.reason) <= MAX_COMMENT
+
+
+def test_a_list_of_any_length_is_one_rule() -> None:
+    """Where multiport needs 34 rules, a set needs one; the rule says how many."""
+    table = planned_inet((*CASES["bare"], MANY, NETS))
+
+    reasons = [rule.reason for name in OUR_CHAINS for rule in table.rules(name)]
+    assert "proxy-init/ignore-499-port-ranges" in reasons
+    assert "proxy-init/ignore-200-subnets" in reasons
+
+
+def test_without_ipv6_the_native_jumps_are_for_ipv4() -> None:
+    """And nothing of IPv6 is in the table."""
+    table = planned_inet((*CASES["subnets"], "--ipv6=false"))
+
+    for name in ("PREROUTING", "OUTPUT"):
+        (jump,) = table.rules(name)
+        assert jump.matches[0] == Family(IPV4)
+    assert "ip6" not in render_native(table)
+
+
+def test_with_ipv6_the_native_jumps_are_for_both() -> None:
+    """One rule for either version."""
+    for name in ("PREROUTING", "OUTPUT"):
+        (jump,) = planned_inet(CASES["subnets"]).rules(name)
+        assert len(jump.matches) == 1  # the comment

@@ -29,10 +29,14 @@ class NativeRefused(Exception):
 
 @dataclass
 class FakeBlock:
-    """What stands between the braces of a chain, or of anything else in a table."""
+    """What stands between the braces of a chain, or of anything else in a table.
+
+    `bare` is a line of the table's own, such as ``flags dormant``.
+    """
 
     declaration: str = ""
     rules: list[str] = field(default_factory=list)
+    bare: bool = False
 
 
 @dataclass
@@ -64,10 +68,8 @@ class FakeNative:
             carets = "^" * len(table.split()[1])
             said = f"Error: No such file or directory\nlist table {table}\n{carets}"
             raise NativeRefused(said)
-        parts = [
-            "\n".join([f"\t{name} {{", *map(_listed, _inside(block)), "\t}", ""])
-            for name, block in self.tables[table].items()
-        ]
+        blocks = self.tables[table].items()
+        parts = [_block(name, block) for name, block in blocks]
         return f"table {table} {{\n" + "\n".join(parts) + "}\n"
 
     def dump(self) -> str:
@@ -85,8 +87,9 @@ class FakeNative:
         elif verb == "delete":
             del self.tables[table]
         else:
-            for block in self.tables[table].values():
-                block.rules.clear()
+            for name, block in self.tables[table].items():
+                if name.startswith("chain "):
+                    block.rules.clear()
 
     def _fill(self, table: str, lines: enumerate[str]) -> None:
         """Add what a ``table ... {`` holds, up to its closing brace."""
@@ -100,6 +103,8 @@ class FakeNative:
                 block = None
             elif words[-1:] == ["{"] and block is None:
                 block = blocks.setdefault(" ".join(words[:-1]), FakeBlock())
+            elif words and block is None:
+                blocks[line.strip()] = FakeBlock(bare=True)
             elif words and block is not None:
                 _add(block, number, line.strip())
         raise _syntax(0, "", "end of file")
@@ -114,7 +119,7 @@ class FakeNative:
 
 
 def _add(block: FakeBlock, number: int, line: str) -> None:
-    if not line.startswith("type "):
+    if not line.startswith("type ") or " hook " not in line:
         block.rules.append(line)
         return
     new, old = _HOOKED.match(line), _HOOKED.match(block.declaration)
@@ -125,6 +130,12 @@ def _add(block: FakeBlock, number: int, line: str) -> None:
     if not old and block.rules:
         raise _refused(number, line, "File exists")
     block.declaration = line
+
+
+def _block(name: str, block: FakeBlock) -> str:
+    if block.bare:
+        return f"\t{name}\n"
+    return "\n".join([f"\t{name} {{", *map(_listed, _inside(block)), "\t}", ""])
 
 
 def _inside(block: FakeBlock) -> list[str]:
