@@ -8,7 +8,7 @@ import ssl
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -29,11 +29,15 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response: JSON from a mapping, or text as it is."""
+    """A response: JSON from a mapping, or text as it is.
+
+    With `stream` the body comes in chunks, as long as that has any.
+    """
 
     status: int
     body: Mapping[str, Any] | str
     headers: Mapping[str, str] = field(default_factory=dict)
+    stream: Iterable[bytes] | None = None
 
     @property
     def content(self) -> bytes:
@@ -69,17 +73,34 @@ class Handler(BaseHTTPRequestHandler):
         size = int(self.headers.get("Content-Length", "0"))
         self._handle(json.loads(self.rfile.read(size)))
 
+    def do_PATCH(self) -> None:
+        """Answer a PATCH of JSON."""
+        self.do_POST()
+
     def _handle(self, body: Any) -> None:
         call = Call(time.monotonic(), self.command, self.path, body)
         bearer = self.headers.get("Authorization", "").removeprefix("Bearer ")
         answer = self.server.answer(call, bearer)
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
+        if answer.stream is not None:
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            self._write_chunks(answer.stream)
+            return
         self.send_header("Content-Length", str(len(answer.content)))
         for name, value in answer.headers.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(answer.content)
+        self.wfile.flush()
+
+    def _write_chunks(self, stream: Iterable[bytes]) -> None:
+        self.wfile.flush()
+        for chunk in stream:
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+            self.wfile.flush()
+        self.wfile.write(b"0\r\n\r\n")
         self.wfile.flush()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002

@@ -85,14 +85,14 @@ async def _serve(options: Options, log: Log) -> None:
         )
         ready = Readiness(followers)
         admin = Server(admin_app(metrics, ready), listen(*options.admin_address))
-        log.info(f"starting admin server on {_shown(options.admin_address)}")
+        log.info(f"starting admin server on {_shown(options.admin_address, admin)}")
         async with _running(admin):
             sender.start()
             for follower in followers:
                 follower.start()
             front = Server(webhook_app(webhook), listen(*options.address), pairs.front)
             async with _running(front), _polling(configuration, pairs):
-                log.info(f"listening at {_shown(options.address)}")
+                log.info(f"listening at {_shown(options.address, front)}")
                 gc.freeze()  # what is here now stays: no use to look at it again
                 await stop.wait()
                 ready.stopping = True
@@ -177,6 +177,6 @@ class OwnCertificate:
         return self._pair
 
 
-def _shown(address: tuple[str, int]) -> str:
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+def _shown(address: tuple[str, int], server: Server) -> str:
+    host = f"[{address[0]}]" if ":" in address[0] else address[0]
+    return f"{host}:{server.port}"

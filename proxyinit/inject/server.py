@@ -96,6 +96,12 @@ class Server:
         self._listener = listener
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def port(self) -> int:
+        """The TCP port."""
+        bound: int = self._listener.getsockname()[1]
+        return bound
+
     async def start(self) -> None:
         """Serve in the background."""
         self._task = asyncio.create_task(self._server.serve(sockets=[self._listener]))
