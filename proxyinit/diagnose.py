@@ -162,6 +162,15 @@ _TABLE: tuple[tuple[tuple[str, ...], Diagnosis], ...] = (
         ),
     ),
     (
+        ("its output makes no sense",),
+        Diagnosis(
+            REFUSED,
+            "what it lists can't be understood, so it can't be told what would be "
+            "changed",
+            "look at the listing with --log-level debug",
+        ),
+    ),
+    (
         ("Error: Could not process rule", "/dev/stdin:"),
         Diagnosis(
             REFUSED,

@@ -11,7 +11,14 @@ from proxyinit.errors import CommandFailed, NamespaceBusy, SysctlError
 from proxyinit.host import Host
 from proxyinit.privileges import LockHolder
 from proxyinit.testing import CONDITIONS, KINDS, VERSIONS, FakeKernel
-from proxyinit.testing.cases import CASES, Case, outcome
+from proxyinit.testing.cases import (
+    CASES,
+    NATIVE_CASES,
+    Case,
+    NativeCase,
+    native_outcome,
+    outcome,
+)
 from proxyinit.testing.table import Kind
 
 if TYPE_CHECKING:
@@ -31,6 +38,15 @@ def test_contract(case: Case, kind: Kind, version: Version) -> None:
     at = KINDS.index(kind)
     assert (found.status, found.lines) == (case.statuses[at], case.lines)
     assert case.said[at] in found.stderr
+
+
+@pytest.mark.parametrize("case", NATIVE_CASES, ids=lambda case: case.name)
+def test_native_contract(case: NativeCase) -> None:
+    """What a real kernel does with a script for nft, this one does."""
+    found = native_outcome(case, FakeKernel())
+
+    assert (found.status, found.listing) == (case.status, case.listing)
+    assert case.said in found.stderr
 
 
 @pytest.mark.parametrize(
@@ -131,6 +147,8 @@ def test_what_the_package_never_asks_for_is_no_answer() -> None:
         kernel.run([RESTORE], "*nat\nCOMMIT\n")
     with pytest.raises(ValueError, match="-t nat"):
         kernel.run([SAVE, "-t", "filter"])
+    with pytest.raises(ValueError, match="a script or a listing"):
+        kernel.run(["/usr/sbin/nft", "-nnn", "flush", "ruleset"])
 
 
 def test_all_programs_run_before_one_is_blamed() -> None:

@@ -128,7 +128,8 @@ def _add(block: FakeBlock, number: int, line: str) -> None:
     if old and new.groups()[:3] != old.groups()[:3]:
         raise _refused(number, line, "Operation not supported")
     if not old and block.rules:
-        raise _refused(number, line, "File exists")
+        reason = "Operation not supported" if new[4] else "File exists"
+        raise _refused(number, line, reason)
     block.declaration = line
 
 
