@@ -6,6 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from hypothesis import HealthCheck, Phase, settings
@@ -53,6 +54,8 @@ MANY = settings(
     phases=[Phase.generate, Phase.shrink],
 )
 
+LOOPBACK = {4: ("127.0.0.1", "127.0.0.2", "127.200.3.4"), 6: ("::1",)}
+HERE = {a for places in (OWN, LOOPBACK) for some in places.values() for a in some}
 OWN_SUBNETS = tuple(
     Subnet(version, address, bits(version))
     for version in (IPV4, IPV6)
@@ -61,6 +64,7 @@ OWN_SUBNETS = tuple(
 _WORLD_SUBNETS = tuple(map(parse_subnet, WORLDS))
 
 VERSIONS: tuple[Version, ...] = (IPV4, IPV6)
+versions = st.sampled_from(VERSIONS)
 
 
 def spelled(value: int, version: Version) -> str:
@@ -74,6 +78,7 @@ def spelled(value: int, version: Version) -> str:
 # === addresses and ports ===
 
 
+@cache
 @st.composite
 def world_addresses(draw: st.DrawFn, version: Version) -> str:
     """An address beyond the pod, often at the edge of a network."""
@@ -84,17 +89,19 @@ def world_addresses(draw: st.DrawFn, version: Version) -> str:
     return spelled(first + min(some, 2**host - 1), version)
 
 
+@cache
 def own_addresses(version: Version) -> st.SearchStrategy[str]:
     """An address of the pod's interface."""
     return st.sampled_from(OWN[version])
 
 
+@cache
 def loopback_addresses(version: Version) -> st.SearchStrategy[str]:
     """An address of loopback."""
-    four = ("127.0.0.1", "127.0.0.2", "127.200.3.4")
-    return st.sampled_from(four if version == IPV4 else ("::1",))
+    return st.sampled_from(LOOPBACK[version])
 
 
+@cache
 def addresses(version: Version) -> st.SearchStrategy[str]:
     """Any address that takes part."""
     return st.one_of(
@@ -102,12 +109,16 @@ def addresses(version: Version) -> st.SearchStrategy[str]:
     )
 
 
+prefixes = st.sampled_from((0, 8, 12, 16, 24, 31, 32)) | st.integers(0, 32)
+
+
+@cache
 @st.composite
-def subnets(draw: st.DrawFn) -> Subnet:
+def subnets(draw: st.DrawFn, only: Version | None = None, least: int = 0) -> Subnet:
     """A subnet in which an address lies that takes part, or is next to one."""
-    version = draw(st.sampled_from(VERSIONS))
+    version: Version = draw(versions) if only is None else only
     address = number(draw(addresses(version)))
-    prefix = draw(st.sampled_from((0, 8, 12, 16, 24, 31, 32)) | st.integers(0, 32))
+    prefix = max(draw(prefixes), least)
     prefix = prefix if version == IPV4 else min(prefix * 4, 128)
     host = bits(version) - prefix
     first = address >> host << host
@@ -121,6 +132,7 @@ near_ports = st.builds(
 any_ports = near_ports | st.integers(1, 65535)
 
 
+@cache
 @st.composite
 def port_ranges(draw: st.DrawFn) -> PortRange:
     """A port or a range; its ends are ports that packets have, or next to such."""
@@ -167,33 +179,40 @@ marks = st.sampled_from(
 )
 
 
+protocols = st.sampled_from(("tcp", "tcp", "tcp", "udp"))
+source_ports = st.integers(20000, 30000)  # nobody listens on these
+
+
 @st.composite
-def packets(draw: st.DrawFn, hints: Sequence[Subnet] = ()) -> Packet:
-    """A packet that can be sent; `hints` are subnets worth to be looked at."""
-    version = draw(st.sampled_from(VERSIONS))
+def packets(
+    draw: st.DrawFn, near: Sequence[str] = (), only: Version | None = None
+) -> Packet:
+    """A packet that can be sent; `near` are addresses worth being tried."""
+    version: Version = draw(versions) if only is None else only
     outbound = draw(st.booleans())
-    near = [_reachable(s) for s in hints if s.version == version]
-    edges = st.sampled_from([a for e in near for a in e] or [""])
-    world = draw(edges) or draw(world_addresses(version))
+    edges = [address for address in near if version_of(address) == version]
+    world: str = draw(world_addresses(version))
+    nearby = draw(st.booleans())
+    if edges and nearby:
+        world = draw(st.sampled_from(edges))
     if outbound:
-        places = (st.just(world), own_addresses(version), loopback_addresses(version))
-        destination = draw(st.one_of(*places))
+        destination = draw(addresses(version))
+        destination = world if destination not in HERE else destination
         source = draw(own_addresses(version))
         if is_loopback(destination) and draw(st.booleans()):
             source = destination
     else:
         source, destination = world, draw(own_addresses(version))
-    here = is_loopback(destination) or destination in OWN[version]
     return Packet(
         version=version,
         source=source,
-        source_port=draw(st.integers(20000, 30000)),
+        source_port=draw(source_ports),
         destination=destination,
         destination_port=draw(ports),
         outbound=outbound,
-        protocol=draw(st.sampled_from(("tcp", "tcp", "tcp", "udp"))),
-        # Where it goes to addresses of its own, that it takes lo is to be found out.
-        interface=None if outbound and here else "eth0",
+        protocol=draw(protocols),
+        # That it takes lo to the pod's own addresses is to be found out.
+        interface=None if outbound and destination in HERE else "eth0",
         uid=draw(ids) if outbound else None,
         gid=draw(ids) if outbound else None,
         mark=draw(marks) if outbound else NO_MARK,
@@ -212,10 +231,21 @@ def _reachable(subnet: Subnet) -> list[str]:
 
 
 @st.composite
-def batches(draw: st.DrawFn, hints: Sequence[Subnet] = ()) -> list[Packet]:
+def batches(
+    draw: st.DrawFn, hints: Sequence[Subnet] = (), version: Version | None = None
+) -> list[Packet]:
     """Packets for one configuration; few when a failure is made small."""
-    count = draw(st.integers(1, BATCH))
-    return [draw(packets(hints)) for _ in range(count)]
+    near = tuple(address for subnet in hints for address in _reachable(subnet))
+    some = packets(near, version)
+    return [draw(some) for _ in range(draw(st.integers(1, BATCH)))]
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> tuple[RedirectConfig, list[Packet]]:
+    """A configuration, and packets that it makes a difference to."""
+    config = draw(configurations())
+    near = config.inbound_subnets_to_ignore + config.outbound_subnets_to_ignore
+    return config, draw(batches(near))
 
 
 # === predictions ===
@@ -240,7 +270,7 @@ def _came_true(packet: Packet, outcome: Outcome, seen: Heard | str) -> bool:
         return seen in ("TimeoutError", "PermissionError", "lost")
     low, high = outcome.ports or (packet.destination_port or 0,) * 2
     if isinstance(seen, str):
-        return not set(range(low, high + 1)) & set(PORTS)
+        return not set(range(low, high + 1)) <= set(PORTS)
     address = outcome.address
     if outcome.kind == "redirected" and not address:
         address = seen.address if seen.address in OWN[packet.version] else "its own"

@@ -93,6 +93,7 @@ class Crossroads:
             ]
             self.pod = Resident(self._lab.pod)
             self._world = Resident(self._lab.client)
+            self._lab.pod.exec(["nft", "-f", "-"], text=_TRACKING).check_returncode()
             self._conntrack = self.pod.run(_open_conntrack)
         except BaseException:
             self._lab.__exit__()
@@ -167,6 +168,14 @@ def _speak(packet: Packet, kind: socket.SocketKind, token: bytes = b"") -> Heard
 
 
 # === the kernel's memory of connections ===
+
+_TRACKING = """
+table inet tracking {
+    chain output { type filter hook output priority 0; ct state new; }
+}
+"""
+"""Nat chains see packets of tracked connections alone, and the kernel tracks them
+only where a rule needs it: so a table without REDIRECT or its like is not asked."""
 
 _NETLINK_NETFILTER = 12
 _CT_DELETE = 0x0102
