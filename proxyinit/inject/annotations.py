@@ -107,7 +107,7 @@ def text(value: object) -> str:
 
 def texts(value: object) -> dict[str, str]:
     """Annotations or labels with texts as values; nothing of what is no mapping."""
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         return {}
     return {text(key): text(item) for key, item in value.items()}
 

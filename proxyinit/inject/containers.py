@@ -14,7 +14,7 @@ from proxyinit.inject import names
 from proxyinit.inject.decision import token_mount
 from proxyinit.inject.errors import Unrenderable
 from proxyinit.inject.values import NEEDS_ROOT, Init, Proxy, Values
-from proxyinit.inject.workload import Object, Workload, mapping
+from proxyinit.inject.workload import Workload, mapping
 
 Container = dict[str, Any]
 
@@ -40,12 +40,13 @@ _DEFAULT_VALIDATOR_CONTEXT = {
 class FromPod:
     """What the added containers take over from the pod's first container.
 
-    `add` and `drop` are its capabilities; `mount` is where it has the pod's token.
+    `add` and `drop` are its capabilities; `mount` is the volume that it has the pod's
+    token from, and whether it is mounted to be read only.
     """
 
     add: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
-    mount: Object | None = None
+    mount: tuple[str, bool] | None = None
 
     @property
     def has_capabilities(self) -> bool:
@@ -59,10 +60,13 @@ def from_pod(workload: Workload) -> FromPod:
         return FromPod()
     first = workload.containers[0]
     capabilities = mapping(mapping(first, "securityContext"), "capabilities")
+    mount = token_mount(first)
     return FromPod(
         add=_words(capabilities.get("add")),
         drop=_words(capabilities.get("drop")),
-        mount=token_mount(first),
+        mount=None
+        if mount is None
+        else (str(mount.get("name")), mount.get("readOnly") is True),
     )
 
 
@@ -286,13 +290,9 @@ def _proxy_mounts(values: Values, pod: FromPod) -> list[Container]:
 def _token_mounts(pod: FromPod) -> list[Container]:
     if pod.mount is None:
         return []
-    return [
-        {
-            "mountPath": names.SERVICE_ACCOUNT_MOUNT,
-            "name": pod.mount.get("name"),
-            "readOnly": pod.mount.get("readOnly") is True,
-        }
-    ]
+    name, read_only = pod.mount
+    path = names.SERVICE_ACCOUNT_MOUNT
+    return [{"mountPath": path, "name": name, "readOnly": read_only}]
 
 
 def resources(own: Proxy) -> Mapping[str, Any] | None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypedDict
+
+import orjson
 
 from proxyinit.inject import annotations as keys
-from proxyinit.inject import containers, opaque, patch, volumes
+from proxyinit.inject import opaque, patch
 from proxyinit.inject.decision import Origin
-from proxyinit.inject.env import environment
-from proxyinit.inject.overrides import overridden, wants_debug
 from proxyinit.inject.owner import Owner
-from proxyinit.inject.patch import Additions, Operation
+from proxyinit.inject.patch import Operation
+from proxyinit.inject.recipe import Recipe, Rendered, recipe, render
 from proxyinit.inject.values import Values
-from proxyinit.inject.workload import Object, Workload
+from proxyinit.inject.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +40,34 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Injected:
-    """The patch, and what of the annotations could not be followed."""
+    """The patch: operations on metadata, then those on the spec.
 
-    operations: list[Operation]
-    warnings: tuple[str, ...]
+    `warnings` say what of the annotations could not be followed.
+    """
+
+    marks: list[Operation]
+    rendered: Rendered
+
+    @property
+    def operations(self) -> list[Operation]:
+        """All of the patch."""
+        return [*self.marks, *self.rendered.operations]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to tell whoever wrote the annotations."""
+        return self.rendered.warnings
+
+    @property
+    def json(self) -> bytes:
+        """The patch as JSON."""
+        return b"%b,%b]" % (orjson.dumps(self.marks)[:-1], self.rendered.json)
 
 
-def inject(request: Request) -> Injected:
+Render = Callable[[Values, Recipe], Rendered]
+
+
+def inject(request: Request, render: Render = render) -> Injected:
     """Inject a workload. Raises `Unrenderable` and `Malformed`.
 
     In the webhook nothing that annotations ask for is refused: what can't be had is
@@ -54,24 +75,16 @@ def inject(request: Request) -> Injected:
     """
     workload = request.workload
     extra = extra_annotations(request)
-    read = _annotations_read(request, extra)
-    found = overridden(
-        request.values,
-        read,
-        opaque.named_ports(workload),
+    made = recipe(
+        workload,
+        _annotations_read(request, extra),
         _env_layers(request),
+        extra.get(keys.DEBUG, workload.annotations.get(keys.DEBUG)),
         lenient=request.origin is Origin.WEBHOOK,
     )
-    has_debug, debug_warnings = wants_debug({**workload.annotations, **extra})
-    values = found.values
-    additions = Additions(
-        annotations=extra | _facts(values),
-        labels=_labels(request),
-        debug=containers.debug(values) if has_debug else None,
-        **_rendered(workload, values, read),
-    )
-    operations = patch.inject(workload, additions)
-    return Injected(operations, found.warnings + debug_warnings)
+    rendered = render(request.values, made)
+    marks = patch.mark(workload, extra | dict(rendered.facts), _labels(request))
+    return Injected(marks, rendered)
 
 
 def extra_annotations(request: Request) -> dict[str, str]:
@@ -123,46 +136,3 @@ def _labels(request: Request) -> dict[str, str]:
         return {**labels, **request.owner.labels} if request.owner else labels
     own = request.workload.owner_label
     return {**labels, own: request.workload.name} if own else labels
-
-
-def _facts(values: Values) -> dict[str, str]:
-    """Annotations that say what a pod was injected with."""
-    return {
-        keys.PROXY_VERSION: values.proxy_version,
-        keys.TRUST_ROOT_SHA256: values.trust_root_sha256,
-    }
-
-
-class _Rendered(TypedDict):
-    volumes_first: Sequence[Object]
-    init: Object
-    init_at: str
-    volumes: Sequence[Object]
-    proxy: Object
-    proxy_at: str
-
-
-def _rendered(
-    workload: Workload, values: Values, annotations: Mapping[str, str]
-) -> _Rendered:
-    """Containers and volumes, and where they go."""
-    own, pod = values.proxy, containers.from_pod(workload)
-    variables = environment(values, opaque.inbound_ports(workload), annotations)
-    if own.native_sidecar:
-        init_at, proxy_at = "initContainers/0", "initContainers/1"
-    else:
-        init_at = "initContainers/-"
-        proxy_at = "containers/0" if own.wait else "containers/-"
-    cni = values.cni_enabled
-    return {
-        "volumes_first": () if cni else (volumes.xtables(values.init.mount_name),),
-        "init": containers.validator(values) if cni else containers.init(values, pod),
-        "init_at": init_at,
-        "volumes": [
-            volumes.identity(),
-            *([volumes.podinfo()] if own.tracing else []),
-            *([volumes.token()] if values.token_projection else []),
-        ],
-        "proxy": containers.proxy(values, pod, variables),
-        "proxy_at": proxy_at,
-    }

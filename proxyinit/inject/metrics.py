@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache, partial
+from typing import Any
 
 from prometheus_client import (
     CollectorRegistry,
@@ -15,7 +17,24 @@ from prometheus_client import (
 from proxyinit.inject.annotations import METERED
 
 CONFIG_LABELS = tuple(key.partition("/")[2].replace("-", "_") for key in METERED)
+MOST_KEPT = 2000
+_METERED = frozenset(METERED)
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
+
+Config = tuple[tuple[str, str], ...]
+"""The metered annotations that an object has."""
+
+
+def config(annotations: Mapping[str, str]) -> Config:
+    """What of an object's own annotations is metered, and not the inherited."""
+    return tuple(item for item in annotations.items() if item[0] in _METERED)
+
+
+def _child(counter: Counter, *labels: Any) -> Counter:
+    """The counter for these labels, of which the last is `Config`."""
+    *first, config = labels
+    found = dict(config)
+    return counter.labels(*first, *(found.get(key, "") for key in METERED))
 
 
 class Metrics:
@@ -37,6 +56,9 @@ class Metrics:
                 *CONFIG_LABELS,
             ),
         )
+        # Finding one child among labels takes longer than all else that is counted.
+        self._request = lru_cache(MOST_KEPT)(partial(_child, self._requests))
+        self._response = lru_cache(MOST_KEPT)(partial(_child, self._responses))
         self._failures = self._counter(
             "proxy_inject_admission_failures",
             "Reviews without an answer that lets an object pass, by HTTP status.",
@@ -58,15 +80,10 @@ class Metrics:
         return Counter(name, text, labels, registry=self.registry)
 
     def asked(
-        self,
-        owner_kind: str,
-        namespace: str,
-        annotation_at: str,
-        annotations: Mapping[str, str],
+        self, owner_kind: str, namespace: str, annotation_at: str, config: Config
     ) -> None:
-        """An object was looked at; with its own annotations, not the inherited."""
-        config = [annotations.get(key, "") for key in METERED]
-        self._requests.labels(owner_kind, namespace, annotation_at, *config).inc()
+        """An object was looked at."""
+        self._request(owner_kind, namespace, annotation_at, config).inc()
 
     def answered(
         self,
@@ -74,15 +91,12 @@ class Metrics:
         namespace: str,
         reasons: tuple[str, ...] | None,
         annotation_at: str,
-        annotations: Mapping[str, str],
+        config: Config,
     ) -> None:
         """An object was patched, or skipped for `reasons`."""
-        config = [annotations.get(key, "") for key in METERED]
         skip = "false" if reasons is None else "true"
         why = ",".join(reasons or ())
-        self._responses.labels(
-            owner_kind, namespace, skip, why, annotation_at, *config
-        ).inc()
+        self._response(owner_kind, namespace, skip, why, annotation_at, config).inc()
 
     def failed(self, status: int) -> None:
         """A review got no answer that lets its object pass."""

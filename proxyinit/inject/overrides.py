@@ -211,6 +211,15 @@ TABLE = tuple(
 )
 """Every annotation that sets one value by itself."""
 
+SHAPING = frozenset(
+    (
+        *(override.key for override in TABLE),
+        *keys.NATIVE_SIDECAR,
+        *(keys.INJECT, keys.OPAQUE_PORTS, keys.CLOSE_WAIT, keys.LOG_HTTP_HEADERS),
+    )
+)
+"""The annotations that `overridden` looks at."""
+
 
 @dataclass(frozen=True, slots=True)
 class Overridden:
@@ -282,9 +291,8 @@ def overridden(
     return Overridden(_changed(values, reader.changes), tuple(reader.warnings))
 
 
-def wants_debug(annotations: Mapping[str, str]) -> tuple[bool, tuple[str, ...]]:
-    """Whether a pod asks for the debug container; and the warning if nobody knows."""
-    value = annotations.get(keys.DEBUG)
+def wants_debug(value: str | None) -> tuple[bool, tuple[str, ...]]:
+    """Whether an annotation asks for the debug container; a warning if nobody knows."""
     if value is None:
         return False, ()
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from proxyinit.inject.annotations import OPAQUE_PORTS
@@ -19,13 +20,15 @@ Operation = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Additions:
-    """What a pod gets. `init` may be the validator; `volumes_first` stand before it.
+    """What a pod's spec gets, which is at the pointer `at`.
 
-    `proxy_at` is a path below ``spec``: where the sidecar goes in.
+    `init` may be the validator; `volumes_first` are in front of it. `init_at` and
+    `proxy_at` are places below the spec. Lists that are not there yet are made.
     """
 
-    annotations: Mapping[str, str]
-    labels: Mapping[str, str]
+    at: str
+    no_volumes: bool
+    no_init_containers: bool
     volumes_first: Sequence[Object]
     init: Object
     init_at: str
@@ -40,22 +43,32 @@ def add(path: str, value: Any) -> Operation:
     return {"op": "add", "path": path, "value": value}
 
 
-def inject(workload: Workload, additions: Additions) -> list[Operation]:
-    """All operations that inject a workload, in upstream's order."""
-    spec, at = workload.spec, f"{workload.prefix}/spec"
-    operations = list(_metadata(workload, additions.annotations))
-    if not workload.labels:
-        operations.append(add(f"{workload.prefix}/metadata/labels", {}))
-    operations += _entries(f"{workload.prefix}/metadata/labels", additions.labels)
-    for field in ("volumes", "initContainers"):
-        if not spec.get(field):
-            operations.append(add(f"{at}/{field}", []))
+def inject(additions: Additions) -> list[Operation]:
+    """The operations on a pod's spec, in upstream's order."""
+    at = additions.at
+    operations = []
+    if additions.no_volumes:
+        operations.append(add(f"{at}/volumes", []))
+    if additions.no_init_containers:
+        operations.append(add(f"{at}/initContainers", []))
     operations += [add(f"{at}/volumes/-", item) for item in additions.volumes_first]
     operations.append(add(f"{at}/{additions.init_at}", additions.init))
     if additions.debug is not None:
         operations.append(add(f"{at}/containers/-", additions.debug))
     operations += [add(f"{at}/volumes/-", item) for item in additions.volumes]
     operations.append(add(f"{at}/{additions.proxy_at}", additions.proxy))
+    return operations
+
+
+def mark(
+    workload: Workload, annotations: Mapping[str, str], labels: Mapping[str, str]
+) -> list[Operation]:
+    """The operations on a pod's metadata, which come before those on its spec."""
+    at = f"{workload.prefix}/metadata/labels"
+    operations = annotate(workload, annotations)
+    if not workload.labels:
+        operations.append(add(at, {}))
+    operations += _entries(at, labels)
     return operations
 
 
@@ -89,6 +102,7 @@ def _entries(at: str, entries: Mapping[str, str]) -> Iterator[Operation]:
         yield add(f"{at}/{escape(key)}", entries[key])
 
 
+@lru_cache(maxsize=1024)
 def escape(key: str) -> str:
     """A key as one step of a JSON pointer."""
     return key.replace("~", "~0").replace("/", "~1")

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+import orjson
+
 from proxyinit.inject import opaque, patch
 from proxyinit.inject.annotations import OPAQUE_PORTS
 from proxyinit.inject.decision import Decision, Origin, decide
-from proxyinit.inject.injection import Request, inject
+from proxyinit.inject.injection import Render, Request, inject
 from proxyinit.inject.owner import Owner
-from proxyinit.inject.patch import Operation
+from proxyinit.inject.recipe import render
 from proxyinit.inject.values import Values
 from proxyinit.inject.workload import Workload
 
@@ -37,15 +39,18 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The operations to answer with, why, and what to tell whoever made the object."""
+    """The patch to answer with in JSON, why, and what to tell whoever made the object.
+
+    Without a patch the object is made as it is.
+    """
 
     fate: Fate
     decision: Decision
-    operations: list[Operation]
+    patch: bytes | None
     warnings: tuple[str, ...] = ()
 
 
-def judge(workload: Workload, known: Known) -> Outcome:
+def judge(workload: Workload, known: Known, render: Render = render) -> Outcome:
     """Decide on an object, and make its patch. Raises `Unrenderable`, `Malformed`.
 
     Pods that are not injected, and Services, get the opaque ports of their namespace
@@ -54,14 +59,13 @@ def judge(workload: Workload, known: Known) -> Outcome:
     namespace = known.ns_annotations
     decision = decide(workload, known.values, Origin.WEBHOOK, namespace)
     if decision.injects:
-        injected = inject(_request(workload, known))
-        operations, warnings = injected.operations, injected.warnings
-        return Outcome(Fate.INJECTED, decision, operations, warnings)
+        injected = inject(_request(workload, known), render)
+        return Outcome(Fate.INJECTED, decision, injected.json, injected.warnings)
     ports = _opaque_ports(workload, known)
     if ports:
         operations = patch.opaque_ports(workload.document, ports)
-        return Outcome(Fate.ANNOTATED, decision, operations)
-    return Outcome(Fate.SKIPPED, decision, [])
+        return Outcome(Fate.ANNOTATED, decision, orjson.dumps(operations))
+    return Outcome(Fate.SKIPPED, decision, None)
 
 
 def _request(workload: Workload, known: Known) -> Request:

@@ -29,19 +29,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-import orjson
-
 from proxyinit.inject import admission, events, owner, workload
 from proxyinit.inject.admission import Review
 from proxyinit.inject.configuration import Configuration
 from proxyinit.inject.errors import BadReview, InjectError, Malformed
-from proxyinit.inject.metrics import Metrics
+from proxyinit.inject.metrics import Metrics, config
 from proxyinit.inject.owner import Owner
+from proxyinit.inject.recipe import Recipe, Rendered, render
 from proxyinit.inject.review import Fate, Known, Outcome, judge
+from proxyinit.inject.values import Values
 from proxyinit.inject.workload import Object, Workload
 from proxyinit.logs import Log
 
 MOST_BYTES = 10 * 2**20
+MOST_KEPT = 2000
+"""Renderings in memory, of some 20 KiB each."""
 TOO_LARGE = f"the body is larger than {MOST_BYTES // 2**20} MiB"
 
 
@@ -82,6 +84,8 @@ class Webhook:
         self._send = send
         self._log = log
         self._creator = creator
+        self._kept_for: Values | None = None
+        self._kept: dict[Recipe, Rendered] = {}
 
     async def answer(self, body: bytes) -> Answer:
         """Answer a body; never raises."""
@@ -131,12 +135,20 @@ class Webhook:
             owner=whose,
             creator=self._creator,
         )
-        outcome = judge(found, known)
+        outcome = judge(found, known, self._render)
         self._tell(found, known, outcome, review)
-        patch = (
-            None if outcome.fate is Fate.SKIPPED else orjson.dumps(outcome.operations)
-        )
-        return admission.allow(review, patch, outcome.warnings)
+        return admission.allow(review, outcome.patch, outcome.warnings)
+
+    def _render(self, values: Values, made: Recipe) -> Rendered:
+        """Render each recipe once, as long as the values stay."""
+        if values is not self._kept_for:
+            self._kept_for, self._kept = values, {}
+        found = self._kept.get(made)
+        if found is None:
+            if len(self._kept) >= MOST_KEPT:
+                self._kept.clear()
+            found = self._kept[made] = render(values, made)
+        return found
 
     async def _owner(self, found: Workload, namespace: str) -> Owner | None:
         """Whose pod it is; of other kinds nobody asks."""
@@ -157,7 +169,7 @@ class Webhook:
         kind = known.owner.counted_as if known.owner else ""
         decision = outcome.decision
         own = found.annotations if found.template is not None else found.top_annotations
-        counted = (decision.annotation_at, own)
+        counted = (decision.annotation_at, config(own))
         self._metrics.asked(kind, known.namespace, *counted)
         if outcome.fate is Fate.SKIPPED and found.kind.lower() != owner.POD:
             return

@@ -138,7 +138,7 @@ def mapping(value: Object, key: str) -> Object:
     found = value.get(key)
     if found is None:
         return {}
-    if not isinstance(found, Mapping):
+    if not isinstance(found, dict):  # what JSON and YAML make; Mapping takes longer
         raise Malformed(f"expected an object as {key!r}, got {_shown(found)}")
     return found
 
@@ -154,7 +154,7 @@ def objects(value: Object, key: str) -> tuple[Object, ...]:
     if not isinstance(found, list):
         raise Malformed(f"expected a list as {key!r}, got {_shown(found)}")
     for item in found:
-        if item is not None and not isinstance(item, Mapping):
+        if item is not None and not isinstance(item, dict):
             raise Malformed(f"expected objects in {key!r}, got {_shown(item)}")
     return tuple(item for item in found if item is not None)
 
