@@ -26,6 +26,8 @@ def spelled(rule: Rule, table: Ruleset) -> str:
 
 def rule_deviations(chain: str, wanted: Ruleset, live: Ruleset) -> Iterator[str]:
     """What is wrong with the rules of a chain, one sentence each; order counts."""
+    if wanted.rules(chain) == live.rules(chain):
+        return
     found = list(_deviations(wanted.rules(chain), live.rules(chain), live))
     for text in found[:MAX_TOLD]:
         yield f"{chain}: {text}"

@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from proxyinit import discover, probe, verify
+from proxyinit import discover, verify
 from proxyinit.checks import (
     COULD_NOT_TELL,
     DIFFERS,
@@ -21,9 +21,9 @@ from proxyinit.checks import (
 )
 from proxyinit.discover import Identity, NamespaceGone, Target
 from proxyinit.errors import ProxyInitError
-from proxyinit.facts import Facts
+from proxyinit.host import Host
 from proxyinit.readback import Wanted
-from proxyinit.sense import holders
+from proxyinit.runner import SystemRunner
 from proxyinit.verify import Judgement
 
 MAX_WORKERS = 8
@@ -72,11 +72,13 @@ def examine(question: Question, target: Target) -> Report | None:
     """Look at one namespace, from inside; None when it is none of those asked for."""
     try:
         discover.enter(target)
-        facts = verify.here()
-        if question.ports and not _concerns(facts, question.ports):
+        facts = verify.gather(SystemRunner(), Host(), question.ports)
+        if facts is None:
             return None
         judgement = verify.judge(facts, question.given)
         if question.probe:
+            from proxyinit import probe  # noqa: PLC0415  (half of all imports)
+
             judgement = probe.add(judgement, facts)
     except NamespaceGone as error:
         judgement = _only(
@@ -91,14 +93,10 @@ def _only(check: Check) -> Judgement:
     return Judgement("", None, None, (check,))
 
 
-def _concerns(facts: Facts, ports: tuple[int, ...]) -> bool:
-    listening = any(listener.port in ports for listener in facts.listeners or ())
-    return listening or bool(holders(facts.survey))
-
-
 def examine_all(question: Question, targets: list[Target]) -> Iterator[Report | None]:
     """The reports of many namespaces, in their order, as they become known."""
-    workers = min(MAX_WORKERS, len(os.sched_getaffinity(0)), len(targets))
+    # Two for each processor: half of the time one waits for programs.
+    workers = min(MAX_WORKERS, 2 * len(os.sched_getaffinity(0)), len(targets))
     if workers < 2:
         yield from (examine(question, target) for target in targets)
         return

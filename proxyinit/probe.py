@@ -164,7 +164,7 @@ class _Trial:
         """
         deadline = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline:
-            if sockets.accepted(port, client.getsockname()[:2]) is not None:
+            if sockets.accepted(port, client.getsockname()[:2]):
                 return "was accepted"
             if select.select([self._beyond], [], [], 0.02)[0]:
                 return ""

@@ -86,7 +86,7 @@ def readback(tables: Mapping[Version, Ruleset]) -> Wanted | None:
     found = [
         (_oddness(said, version, table), number, said)
         for number, (version, table) in enumerate(tables.items())
-        if (said := _read(table, ipv6=ipv6))
+        if (said := readback_one(table, ipv6=ipv6))
     ]
     if not found:
         return None
@@ -117,8 +117,8 @@ def _guarded(table: Ruleset) -> bool:
     return any(Family(IPV4) in rule.matches for _, rule in jumps(table))
 
 
-def _read(table: Ruleset, *, ipv6: bool) -> Wanted | None:
-    """What one table says alone, of subnets those that it has."""
+def readback_one(table: Ruleset, *, ipv6: bool) -> Wanted | None:
+    """What one table asks for alone, of subnets those that it has."""
     inbound = _direction(table.rules(REDIRECT_CHAIN))
     outbound = _direction(table.rules(OUTPUT_CHAIN))
     if inbound.port is None or outbound.port is None:

@@ -23,7 +23,7 @@ from proxyinit.deviation import (
 from proxyinit.diagnose import diagnose
 from proxyinit.facts import Facts, Survey
 from proxyinit.reach import shadows
-from proxyinit.readback import Wanted, readback, redirect_port, redirected_to
+from proxyinit.readback import Wanted, readback_one, redirect_port, redirected_to
 from proxyinit.reconcile import jumps, ours
 from proxyinit.rules import (
     INET,
@@ -263,8 +263,8 @@ def families(holder: Holder) -> list[Check]:
     """IPv4 and IPv6 are redirected alike, by what their own rules say."""
     if not {IPV4, IPV6} <= set(holder.tables):
         return []
-    said = {v: readback({v: holder.tables[v]}) for v in (IPV4, IPV6)}
-    one, other = said[IPV4], said[IPV6]
+    one = readback_one(holder.tables[IPV4], ipv6=True)
+    other = readback_one(holder.tables[IPV6], ipv6=True)
     if one is None or other is None:
         return []  # told already: there is a redirect missing
     problems = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,6 @@ from proxyinit.logs import Log
 from proxyinit.nft_rivals import native_rivals
 from proxyinit.options import Options
 from proxyinit.readback import Wanted, readback
-from proxyinit.runner import SystemRunner
 from proxyinit.session import Session
 from proxyinit.survey import survey
 
@@ -42,31 +42,36 @@ class Judgement:
         return exit_code(self.checks)
 
 
-def gather(runner: Runner, host: Host) -> Facts:
-    """Everything that verify asks of the namespace that this thread is in."""
+def gather(runner: Runner, host: Host, ports: Collection[int] = ()) -> Facts | None:
+    """Everything that verify asks of the namespace that this thread is in.
+
+    With `ports`, None as soon as it is clear that nothing of ours is here and nobody
+    listens on them: most namespaces of a node need no more than a look.
+    """
     troubles: list[str] = []
     log = Log("warning", write=troubles.append)
     tables = Tables(runner, log, lock_wait_s=0)
     session = Session(Options(), log, host, runner, tables, Journal(), print)
+    read = survey(session)
+    listeners = sockets.listeners()
+    listening = any(listener.port in ports for listener in listeners)
+    if ports and not listening and not sense.holders(read) and not read.problems:
+        return None
     hooks = sockets.nat_hooks()
     rivals: tuple[tuple[str, str], ...] | None = ()
     if any(hook.of_others for hook in hooks or ()):
+        troubles.clear()
         found = tuple(native_rivals(session))
         rivals = None if troubles else found
     return Facts(
-        survey=survey(session),
+        survey=read,
         ipv6=host.has_ipv6(),
         addresses=sockets.addresses(),
-        listeners=sockets.listeners(),
+        listeners=listeners,
         nat_hooks=hooks,
         rivals=rivals,
         conntrack=sockets.conntrack(),
     )
-
-
-def here() -> Facts:
-    """The facts of the namespace that this thread is in, from the real machine."""
-    return gather(SystemRunner(), Host())
 
 
 def judge(facts: Facts, given: Wanted | None = None) -> Judgement:
