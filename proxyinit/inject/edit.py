@@ -303,10 +303,8 @@ class _Editor:
 
 
 def differ(old: Any, new: Any) -> bool:
-    """Whether two values are not the same; 1 and True are not, nor 1 and "1"."""
-    if old is new:
-        return False
-    return bool(old != new) or type(old) is not type(new)
+    """Whether two values are not the same; what is shared is not looked into."""
+    return old is not new and bool(old != new)
 
 
 Step = tuple[int, tuple[Any, ...], tuple[Any, ...]]

@@ -93,7 +93,9 @@ class _Lines:
         """`lead` stands before the key: blanks, or blanks and a dash."""
         name = lead + quoted(key)
         kind = value.__class__
-        if kind is str and "\n" in value and _LITERAL.fullmatch(value):
+        if kind is str and "\n" not in value:
+            self._lines.append(f"{name}: {quoted(value)}")
+        elif kind is str and _LITERAL.fullmatch(value):
             pad = " " * (indent + _STEP)
             self._lines.append(f"{name}: |")
             self._lines.extend(pad + line for line in value[:-1].split("\n"))

@@ -183,6 +183,12 @@ CASES = (
         id="a literal is replaced by a literal",
     ),
     pytest.param(
+        "a:\n  b: |+\n    text\n\n",
+        {"a": {"b": "text\n\n", "c": 1}},
+        "a:\n  b: |+\n    text\n\n  c: 1\n",
+        id="blank lines that belong to a literal stay with it",
+    ),
+    pytest.param(
         "a: b\r\nc:\r\n- d\r\n",
         {"a": "b", "c": ["d", {"e": 1, "f": 2}]},
         "a: b\r\nc:\r\n- d\r\n- e: 1\r\n  f: 2\r\n",
