@@ -38,7 +38,8 @@ def explain(
     outcome: Outcome, seen: Surroundings, listen: tuple[Address, ...], uid: int
 ) -> Finding:
     """Why an attempt has not brought back the token; `uid` is who attempted."""
-    if outcome.target.host in seen.addresses or _is_loopback(outcome.target):
+    here = outcome.target.host in seen.addresses or _is_loopback(outcome.target)
+    if here or outcome.direct:
         return Finding(
             REDIRECT_MISSING,
             f"{outcome.target} is this pod itself",
@@ -56,7 +57,8 @@ def explain(
 def _not_begun(outcome: Outcome, seen: Surroundings) -> Finding:
     """The kernel looks for a route, and asks its filters, before any redirect."""
     target = outcome.target
-    if not any(Address(a, 0).version == target.version for a in seen.addresses):
+    has_address = any(Address(a, 0).version == target.version for a in seen.addresses)
+    if not has_address or outcome.code == errno.EAFNOSUPPORT:
         return Finding(
             EGRESS_BLOCKED,
             f"this pod has no IPv{target.version} address to connect to {target} from",

@@ -6,6 +6,7 @@ import sys
 from _socket import AF_INET, AF_INET6, inet_ntop
 
 from proxyinit.record import Record
+from proxyinit.validator.addresses import Address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ _SCOPE_GLOBAL = 0x00
 class TcpSocket(Record):
     """One line of /proc/net/tcp or tcp6; IPv4 within IPv6 is shown as IPv4."""
 
-    local: tuple[str, int]
-    peer: tuple[str, int]
+    local: Address
+    peer: Address
     state: int
     uid: int
     inode: int
@@ -42,7 +43,7 @@ def parse_tcp(text: str) -> Iterator[TcpSocket]:
             continue
 
 
-def _end(text: str) -> tuple[str, int]:
+def _end(text: str) -> Address:
     """An address as words of 32 bits in the machine's order, and a port, in hex."""
     words, _, port = text.partition(":")
     packed = b"".join(
@@ -50,7 +51,8 @@ def _end(text: str) -> tuple[str, int]:
         for at in range(0, len(words), 8)
     )
     host = inet_ntop(AF_INET if len(packed) == 4 else AF_INET6, packed)
-    return host.removeprefix("::ffff:") if "." in host else host, int(port, 16)
+    mapped = "." in host
+    return Address(host.removeprefix("::ffff:") if mapped else host, int(port, 16))
 
 
 def parse_if_inet6(text: str) -> Iterator[str]:

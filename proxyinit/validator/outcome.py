@@ -11,7 +11,8 @@ class Outcome(Record):
 
     `code` is the errno it ended with, 0 for none, `reason` the same in words.
     `at_once` tells that the kernel refused before any packet left. `local` is our
-    own end once `connected`. `accepted` tells that our listener had the connection.
+    own end once `connected`. `accepted` tells that our listener had the connection,
+    `direct` that it came to the very address it was meant for, without a redirect.
     `received` is what the other end said, `closed` that it will say no more.
     """
 
@@ -20,8 +21,9 @@ class Outcome(Record):
     reason: str = ""
     at_once: bool = False
     connected: bool = False
-    local: tuple[str, int] = ("", 0)
+    local: Address | None = None
     accepted: bool = False
+    direct: bool = False
     received: bytes = b""
     closed: bool = False
 

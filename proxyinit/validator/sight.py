@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def look(local: tuple[str, int]) -> Surroundings:
-    """What can be seen, for a connection whose own end is `local`; port 0 for none."""
+def look(local: Address | None) -> Surroundings:
+    """What can be seen, for a connection whose own end is `local`, if there is one."""
     addresses = (
         *parse_fib_trie(read_text("/proc/net/fib_trie") or ""),
         *parse_if_inet6(read_text("/proc/net/if_inet6") or ""),
     )
     unique = tuple(dict.fromkeys(addresses))
-    sockets = _sockets() if local[1] else []
+    sockets = _sockets() if local else []
     for found in sockets:
         if found.peer == local:
             # One that its program has not accepted, or has closed, is nobody's.
-            owner = found if found.inode else _listener(sockets, found.local[1])
-            return Surroundings(unique, Address(*found.local), _owner(owner))
+            owner = found if found.inode else _listener(sockets, found.local.port)
+            return Surroundings(unique, found.local, _owner(owner))
     return Surroundings(unique)
 
 
@@ -50,7 +50,7 @@ def _sockets() -> list[TcpSocket]:
 
 
 def _listener(sockets: list[TcpSocket], port: int) -> TcpSocket | None:
-    listening = (s for s in sockets if s.state == LISTEN and s.local[1] == port)
+    listening = (s for s in sockets if s.state == LISTEN and s.local.port == port)
     return next(listening, None)
 
 

@@ -137,7 +137,7 @@ class _Validation:
         attempt = wire.Attempt(target, self._listeners, self._token, self._log)
         try:
             outcome = attempt.run(limit_s)
-            if outcome.received == self._token:
+            if outcome.received == self._token and not outcome.direct:
                 self._open.remove(target)
                 self._proven += 1
             elif limit_s == ATTEMPT_S or target not in self._found:

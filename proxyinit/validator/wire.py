@@ -69,8 +69,8 @@ class Attempt:
         self._listeners = {listener.fileno(): listener for listener in listeners}
         self._token = token
         self._log = log
-        self._served: dict[tuple[str, int], _socket.socket] = {}
-        self._local = ("", 0)
+        self._served: dict[Address, _socket.socket] = {}
+        self._local: Address | None = None
         self._connected = False
         self._received = b""
 
@@ -122,8 +122,8 @@ class Attempt:
 
     def _connect(self, client: _socket.socket) -> None:
         self._connected = True
-        self._local = client.getsockname()[:2]
-        self._log.debug("Connected", _CONNECT, **{"client.addr": _shown(self._local)})
+        self._local = _end(client.getsockname())
+        self._log.debug("Connected", _CONNECT, **{"client.addr": str(self._local)})
 
     def _read(self, client: _socket.socket) -> tuple[int, bool]:
         """Errno, 0 for none, and whether the other end has closed."""
@@ -145,10 +145,9 @@ class Attempt:
         except OSError:
             return  # gone again
         connection = _socket.socket(fileno=number)
-        # An IPv4 connection at a listener of both versions.
-        end = (peer[0].removeprefix("::ffff:"), peer[1])
+        end = _end(peer)
         self._served[end] = connection
-        spans = (_SERVE, Span("conn", "client.addr", _shown(end)))
+        spans = (_SERVE, Span("conn", "client.addr", str(end)))
         self._log.debug("Accepted", *spans)
         try:
             sent = connection.send(self._token)
@@ -163,6 +162,8 @@ class Attempt:
         if self._received:
             text = debug_text(self._received.decode("utf-8", "replace"))
             self._log.debug("", data=text, size=len(self._received))
+        served = self._served.get(self._local) if self._local else None
+        arrived = _end(served.getsockname()) if served else None
         return Outcome(
             target=self._target,
             code=code,
@@ -170,7 +171,8 @@ class Attempt:
             at_once=at_once,
             connected=self._connected,
             local=self._local,
-            accepted=self._local in self._served,
+            accepted=served is not None,
+            direct=arrived == self._target,
             received=self._received,
             closed=closed,
         )
@@ -186,5 +188,7 @@ def _milliseconds(seconds: float) -> int:
     return max(0, int(seconds * 1000 + 0.999))
 
 
-def _shown(end: tuple[str, int]) -> str:
-    return str(Address(*end))
+def _end(name: tuple[str, int] | tuple[str, int, int, int]) -> Address:
+    """One end of a connection; IPv4 at a listener of both versions is IPv4."""
+    mapped = "." in name[0]
+    return Address(name[0].removeprefix("::ffff:") if mapped else name[0], name[1])
