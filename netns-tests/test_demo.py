@@ -153,7 +153,9 @@ def test_the_demo_in_a_pipe(mode: str) -> None:
     assert [row for row in shown if len(row) == 5 and ":" in row[1]] == table(
         CONNECTIONS
     )
-    assert [row for row in shown if "-j" in row[-1].split()] == table(RULES)
+    _, _, third = done.stdout.partition("\n3  ")
+    listed = rows(third.partition("\n4  ")[0])
+    assert [row for row in listed if "-j" in row[-1].split()] == table(RULES)
     assert f"iptables-{mode}-save" in done.stdout
     assert done.stdout.endswith("\nEverything happened as it should.\n")
     assert left_by(done.pid) == []
@@ -161,7 +163,7 @@ def test_the_demo_in_a_pipe(mode: str) -> None:
 
 def test_the_demo_counts_connections_under_load(mode: str) -> None:
     """The proxy answered all of many connections while proxy-init ran again."""
-    done = run([*DEMO, "--iptables-mode", mode])
+    done = run([*DEMO, "--part", "interception", "--iptables-mode", mode])
     counts = {row[0]: row[1:] for row in rows(done.stdout) if len(row) == 5}
     total, by_proxy, past, errors = counts["proxy-init"]
     assert int(total.replace(",", "")) > 100
@@ -171,7 +173,7 @@ def test_the_demo_counts_connections_under_load(mode: str) -> None:
 
 def test_the_demo_shows_identities() -> None:
     """Authorities, a certified pod, its peer and renewals, without a failed call."""
-    done = run(DEMO)
+    done = run([*DEMO, "--part", "identity"])
     assert (done.status, done.stderr) == (0, "")
     shown = rows(done.stdout)
     assert [row for row in shown if row[1:2] == ["meets"]] == table(IDENTITIES)
@@ -255,18 +257,21 @@ def test_a_machine_without_rules_gets_no_table(namespace: Namespace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("chapter", "number"),
+    ("part", "chapter", "number"),
     [
-        pytest.param("1", signal.SIGINT, id="while the pod is tried"),
-        pytest.param("4", signal.SIGINT, id="under load"),
-        pytest.param("6", signal.SIGINT, id="while the service starts"),
-        pytest.param("9", signal.SIGINT, id="while certificates are renewed"),
-        pytest.param("4", signal.SIGTERM, id="by another signal"),
+        pytest.param("all", "1", signal.SIGINT, id="while the pod is tried"),
+        pytest.param("all", "4", signal.SIGINT, id="under load"),
+        pytest.param("examination", "4", signal.SIGINT, id="while it is verified"),
+        pytest.param("identity", "4", signal.SIGINT, id="while the service starts"),
+        pytest.param("identity", "7", signal.SIGINT, id="during the renewals"),
+        pytest.param("all", "4", signal.SIGTERM, id="by another signal"),
     ],
 )
-def test_an_interrupt_leaves_nothing(chapter: str, number: signal.Signals) -> None:
+def test_an_interrupt_leaves_nothing(
+    part: str, chapter: str, number: signal.Signals
+) -> None:
     """Ctrl-C ends the demo soon, with the status shells expect, and cleans up."""
-    with start(DEMO) as process:
+    with start([*DEMO, "--part", part]) as process:
         assert process.stdout
         assert any(line.startswith(f"{chapter}  ") for line in process.stdout)
         # As a terminal does: to every process of the foreground at once.
@@ -357,15 +362,50 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("stub", "messages"), BROKEN)
+BROKEN_EXAMINATION = [
+    pytest.param(
+        'case "$1" in explain) exit 1;; esac; exec PROGRAM "$@"',
+        ["expected an answer in JSON, found exit code 1"],
+        id="explain says nothing",
+    ),
+    pytest.param(
+        'case "$1" in explain) PROGRAM "$@" | sed s/4143/4144/;; '
+        '*) exec PROGRAM "$@";; esac',
+        ["expected explain to send client's connection to", "to 4143, found"],
+        id="explain foretells another port",
+    ),
+    pytest.param(
+        'case "$1" in verify) exit 0;; esac; exec PROGRAM "$@"',
+        ["expected verify to end with 3, found 0"],
+        id="verify overlooks the damage",
+    ),
+    pytest.param(
+        'case "$*" in *nftables*) exit 0;; esac; exec PROGRAM "$@"',
+        ["nft --stateless list table inet proxy_init failed"],
+        id="no native rules",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("part", "stub", "messages"),
+    [
+        *(pytest.param("interception", *case.values, id=case.id) for case in BROKEN),
+        *(
+            pytest.param("examination", *case.values, id=case.id)
+            for case in BROKEN_EXAMINATION
+        ),
+    ],
+)
 def test_a_broken_program_is_told(
-    namespace: Namespace, tmp_path: Path, stub: str, messages: list[str]
+    namespace: Namespace, tmp_path: Path, part: str, stub: str, messages: list[str]
 ) -> None:
     """What is not as it should be ends the demo with 1 and says what was found."""
     program = tmp_path / "proxy-init"
     program.write_text(f"#!/bin/sh\n{stub.replace('PROGRAM', PROGRAM)}\n")
     program.chmod(0o755)
-    done = run([*DEMO, "--program", str(program)], inside=namespace)
+    argv = [*DEMO, "--part", part, "--program", str(program)]
+    done = run(argv, inside=namespace)
     assert done.status == 1
     told = " ".join(done.stderr.split())
     assert [message for message in messages if message not in told] == []
@@ -444,7 +484,7 @@ def test_a_broken_identity_is_told(
     program = tmp_path / "proxy-identity"
     program.write_text(f"#!/bin/sh\n{stub.replace('PROGRAM', IDENTITY_PROGRAM)}\n")
     program.chmod(0o755)
-    done = run([*DEMO, "--identity-program", str(program)])
+    done = run([*DEMO, "--part", "identity", "--identity-program", str(program)])
     assert done.status == 1
     told = " ".join(done.stderr.split())
     assert [message for message in messages if message not in told] == []

@@ -32,7 +32,14 @@ IDENTITY_PROGRAM = Path(sys.executable).with_name("proxy-identity")
     default=IDENTITY_PROGRAM,
     help="The proxy-identity to prove, likewise.",
 )
-def demo(mode: str, program: Path, identity_program: Path) -> None:
+@click.option(
+    "--part",
+    type=click.Choice(["all", "interception", "examination", "identity"]),
+    default="all",
+    show_default=True,
+    help="What to show of it.",
+)
+def demo(mode: str, program: Path, identity_program: Path, part: str) -> None:
     """Show how a pod is intercepted and gets its identity, and prove every claim.
 
     Needs root. Happens in network namespaces made for it; nothing stays behind.
@@ -46,7 +53,8 @@ def demo(mode: str, program: Path, identity_program: Path) -> None:
             f"{package} is not installed: the demo comes with an extra, "
             "pip install 'proxyinit[netns,identity]'"
         ) from error
-    sys.exit(play(mode, str(program.absolute()), str(identity_program.absolute())))
+    programs = str(program.absolute()), str(identity_program.absolute())
+    sys.exit(play(mode, *programs, part))
 
 
 if __name__ == "__main__":

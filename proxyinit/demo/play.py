@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyroute2 import NetlinkError
 
-from proxyinit.demo import identity, interception, machine
+from proxyinit.demo import examination, identity, interception, machine
 from proxyinit.demo.checks import NotAsExpected
 from proxyinit.demo.interrupts import Interrupted, Interrupts
 from proxyinit.demo.narrator import Narrator, console
@@ -18,23 +18,33 @@ from proxyinit.demo.stage import Chapter, Stage
 from proxyinit.errors import ProxyInitError
 from proxyinit.lab import Lab
 
-CHAPTERS: tuple[Chapter, ...] = (
-    *interception.CHAPTERS[:-1],
-    *identity.CHAPTERS,
-    interception.CHAPTERS[-1],  # the redirect is removed last
-)
+_FIRST, _LAST = interception.CHAPTERS[:2], interception.CHAPTERS[-1:]
+"""A pod that is redirected is what every part begins with, and removes at the end."""
+
+PARTS: dict[str, tuple[Chapter, ...]] = {
+    "all": (
+        *interception.CHAPTERS[:-1],
+        *examination.CHAPTERS,
+        *identity.CHAPTERS,
+        *_LAST,
+    ),
+    "interception": interception.CHAPTERS,
+    "examination": (*_FIRST, *examination.CHAPTERS, *_LAST),
+    "identity": (*_FIRST, *identity.CHAPTERS, *_LAST),
+}
+"""What can be played, by name."""
 
 
 def play(
     mode: str,
     program: str,
     identity_program: str,
-    chapters: Sequence[Chapter] = CHAPTERS,
+    part: str = "all",
 ) -> int:
-    """Play the chapters; the exit code: 0 only when everything was as expected."""
+    """Play a part; the exit code: 0 only when everything was as expected."""
     try:
         machine.require(mode, program, identity_program)
-        _play(Narrator(console()), mode, (program, identity_program), chapters)
+        _play(Narrator(console()), mode, (program, identity_program), PARTS[part])
     except Interrupted as interrupt:
         _complain(f"ended by {interrupt}", _leftovers())
         return 128 + interrupt.number
