@@ -336,6 +336,22 @@ def test_what_uninject_leaves_of_metadata(
         assert found["spec"]["template"].get("metadata", {}) == left
 
 
+@pytest.mark.parametrize(
+    ("mark", "text"),
+    [("enabled", '"1234"'), ("disabled", "1234")],
+    ids=["written as text", "left alone where the pod is"],
+)
+def test_numbers_among_annotations(mark: str, text: str) -> None:
+    """Kubernetes takes texts alone, even if nothing else is to be changed."""
+    pod = (
+        "kind: Pod\nmetadata:\n  name: a\n  annotations:\n"
+        "    config.linkerd.io/admin-port: %s  # ours\n"
+        f"    linkerd.io/inject: {mark}\nspec: {{}}\n"
+    )
+
+    assert transformed(pod % 1234, INJECTIONS["annotated"]).text == pod % text
+
+
 def test_ingress_mode_of_the_author_stays() -> None:
     """It is a way to be injected, and survives that it is done twice."""
     text = json.dumps(
