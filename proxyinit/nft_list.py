@@ -65,7 +65,7 @@ def _table(lines: Iterator[str], family: str) -> Ruleset:
         if words[:1] == ["chain"] and words[2:3] == ["{"]:
             chains.append(_chain(words[1], lines))
         elif words:
-            others.append(_whole(line, lines).strip())
+            others.append("\n".join(_whole(line, lines)).strip())
     raise DumpError("the listing ends within a table, before its closing brace")
 
 
@@ -73,7 +73,7 @@ def _chain(name: str, lines: Iterator[str]) -> Chain:
     rules: list[Rule] = []
     hook, policy = "", None
     for line in lines:
-        whole = _whole(line, lines)
+        whole = _on_one_line(_whole(line, lines))
         words = split_words(whole)
         if words == ["}"]:
             return Chain(name, tuple(rules), policy, hook)
@@ -103,7 +103,7 @@ def _lines(text: str) -> Iterator[str]:
         raise DumpError(f"a quote is not closed in {pending[:200]!r}")
 
 
-def _whole(line: str, lines: Iterator[str]) -> str:
+def _whole(line: str, lines: Iterator[str]) -> list[str]:
     """The line, with those that follow until its braces are closed."""
     depth = _depth(line)
     parts = [line]
@@ -113,7 +113,15 @@ def _whole(line: str, lines: Iterator[str]) -> str:
             raise DumpError(f"a brace is not closed in {line[:200]!r}")
         parts.append(following)
         depth += _depth(following)
-    return "\n".join(parts)
+    return parts
+
+
+def _on_one_line(parts: list[str]) -> str:
+    """A rule's lines as one: those of a set just go on, a chain's within it end."""
+    whole = parts[0]
+    for part in parts[1:]:
+        whole += (" " if whole.rstrip().endswith(("{", ",")) else " ; ") + part
+    return whole
 
 
 def _depth(line: str) -> int:

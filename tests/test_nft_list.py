@@ -252,7 +252,7 @@ def test_a_whole_listing() -> None:
                 "PREROUTING",
                 (
                     Rule((TCP, ports("1-3"), Comment("two\nlines { of it")), RETURN),
-                    Rule((), Verdict("NFT", ("jump", "{ accept }"))),
+                    Rule((), Verdict("NFT", ("jump", "{ accept ; }"))),
                 ),
                 "DROP",
                 "type nat hook prerouting priority -95",
