@@ -27,6 +27,9 @@ Node: TypeAlias = Scalar | Mapping | Sequence
 DEEPEST = 200
 """Levels of nesting; Kubernetes' deepest types need some 25 (CRD schemas: 60)."""
 
+DEEPEST_MERGE = 5
+"""Maps merged into maps that are merged, where a kind is looked for."""
+
 MOST_EXPANDED = 100_000
 """Nodes that one document may have once its aliases are written out."""
 
@@ -104,13 +107,24 @@ def _told(error: yaml.MarkedYAMLError, text: str, line: int) -> str:
     return problem
 
 
-def kind_of(node: Node | None) -> str | None:
-    """The kind of an object; None without one."""
-    if isinstance(node, Mapping):
-        for key, found in node.value:
-            if key.value == "kind" and isinstance(found, Scalar) and found.value:
-                kind = scalar(found)
-                return kind if isinstance(kind, str) else None
+def kind_of(node: Node | None, depth: int = 0) -> str | None:
+    """The kind of an object, its own or merged; None without one.
+
+    Raises `BadYaml` at a second one.
+    """
+    if not isinstance(node, Mapping) or depth > DEEPEST_MERGE:
+        return None
+    own = [item for name, item in node.value if name.value == "kind"]
+    if len(own) > 1:
+        raise BadYaml("key 'kind' stands there twice", own[1].start_mark.line)
+    for found in own:
+        kind = scalar(found) if isinstance(found, Scalar) else None
+        return kind if kind and isinstance(kind, str) else None
+    for name, item in node.value:
+        if _merges(name):
+            parts = item.value if isinstance(item, Sequence) else [item]
+            kinds = (kind_of(part, depth + 1) for part in parts)
+            return next(filter(None, kinds), None)
     return None
 
 
