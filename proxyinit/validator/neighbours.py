@@ -46,9 +46,9 @@ def parse_tcp(text: str) -> Iterator[TcpSocket]:
 def _end(text: str) -> Address:
     """An address as words of 32 bits in the machine's order, and a port, in hex."""
     words, _, port = text.partition(":")
+    step = -1 if sys.byteorder == "little" else 1
     packed = b"".join(
-        int(words[at : at + 8], 16).to_bytes(4, sys.byteorder)
-        for at in range(0, len(words), 8)
+        bytes.fromhex(words[at : at + 8])[::step] for at in range(0, len(words), 8)
     )
     host = inet_ntop(AF_INET if len(packed) == 4 else AF_INET6, packed)
     mapped = "." in host
