@@ -4,7 +4,7 @@
 BIN := .venv/bin
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: demo test lint format bench proto constraints clean
+.PHONY: demo test lint format bench fuzz images proto constraints clean
 
 demo: ## divert a pod's traffic for real, on this machine, and show it
 	@.ci/setup demo
@@ -29,6 +29,15 @@ bench: ## ratios against one-command-at-a-time, measured in one run
 	@.ci/setup dev
 	@$(BIN)/python netns-tests/benchmarks/bench.py
 
+fuzz: ## model against kernel, 50,000 packets a mode, and parsers for ten minutes
+	@.ci/setup dev
+	@PROXYINIT_FUZZ=1 $(BIN)/pytest -q --timeout 7200 netns-tests/test_model_kernel.py \
+	  netns-tests/test_model_foreign.py tests/test_fuzz_parsers.py
+
+images: ## build the images into build/images; BASE=local: on Debian's packages alone
+	@.ci/setup dev
+	@$(BIN)/python images/build.py $(if $(BASE),--base $(BASE))
+
 proto: ## generate the messages of the certification call
 	@.ci/setup dev
 	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
@@ -42,5 +51,5 @@ constraints: ## renew constraints.txt from what is installed
 	@mv constraints.new constraints.txt
 
 clean: ## remove what the commands above made here
-	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -prune -exec rm -rf {} +

@@ -133,6 +133,11 @@ def rows(text: str) -> list[list[str]]:
     return [re.split(r" {2,}", line.strip()) for line in text.splitlines()]
 
 
+def chapter(text: str, number: int) -> str:
+    """One chapter of what a demo showed."""
+    return text.partition(f"\n{number}  ")[2].partition(f"\n{number + 1}  ")[0]
+
+
 def table(text: str) -> list[list[str]]:
     """The rows of one of the tables above."""
     return rows(text.strip())
@@ -149,12 +154,11 @@ def test_the_demo_in_a_pipe(mode: str) -> None:
     assert "…" not in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert not re.search(r" $", done.stdout, re.MULTILINE)
-    shown = rows(done.stdout)
+    shown = rows(chapter(done.stdout, 2))
     assert [row for row in shown if len(row) == 5 and ":" in row[1]] == table(
         CONNECTIONS
     )
-    _, _, third = done.stdout.partition("\n3  ")
-    listed = rows(third.partition("\n4  ")[0])
+    listed = rows(chapter(done.stdout, 3))
     assert [row for row in listed if "-j" in row[-1].split()] == table(RULES)
     assert f"iptables-{mode}-save" in done.stdout
     assert done.stdout.endswith("\nEverything happened as it should.\n")
@@ -394,6 +398,12 @@ BROKEN_EXAMINATION = [
         *(
             pytest.param("examination", *case.values, id=case.id)
             for case in BROKEN_EXAMINATION
+        ),
+        pytest.param(
+            "injection",
+            'case "$*" in *"ignore 80") exit 0;; esac; exec PROGRAM "$@"',
+            ["4 of 6 connections went wrong", "expected proxy at port 4143"],
+            id="what is injected redirects nothing",
         ),
     ],
 )

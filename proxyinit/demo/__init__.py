@@ -7,6 +7,7 @@ The way through the package::
     stage          the laboratory, the program under proof, the narrator
     interception   the chapters: act on the stage, check, tell the narrator
     examination    chapters that explain, verify and repair
+    injection      the chapter on a manifest that is injected
     identity       chapters on certificates, after those
     tables         how the chapters' tables look
     play           every chapter in turn, then the machine as it was

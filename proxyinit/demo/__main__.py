@@ -34,7 +34,7 @@ IDENTITY_PROGRAM = Path(sys.executable).with_name("proxy-identity")
 )
 @click.option(
     "--part",
-    type=click.Choice(["all", "interception", "examination", "identity"]),
+    type=click.Choice(["all", "interception", "examination", "injection", "identity"]),
     default="all",
     show_default=True,
     help="What to show of it.",
@@ -51,7 +51,7 @@ def demo(mode: str, program: Path, identity_program: Path, part: str) -> None:
         package = (error.name or "a package").partition(".")[0]
         raise click.ClickException(
             f"{package} is not installed: the demo comes with an extra, "
-            "pip install 'proxyinit[netns,identity]'"
+            "pip install 'proxyinit[netns,identity,inject]'"
         ) from error
     programs = str(program.absolute()), str(identity_program.absolute())
     sys.exit(play(mode, *programs, part))

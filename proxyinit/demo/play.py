@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyroute2 import NetlinkError
 
-from proxyinit.demo import examination, identity, interception, machine
+from proxyinit.demo import examination, identity, injection, interception, machine
 from proxyinit.demo.checks import NotAsExpected
 from proxyinit.demo.interrupts import Interrupted, Interrupts
 from proxyinit.demo.narrator import Narrator, console
@@ -25,11 +25,13 @@ PARTS: dict[str, tuple[Chapter, ...]] = {
     "all": (
         *interception.CHAPTERS[:-1],
         *examination.CHAPTERS,
+        *injection.CHAPTERS,
         *identity.CHAPTERS,
         *_LAST,
     ),
     "interception": interception.CHAPTERS,
     "examination": (*_FIRST, *examination.CHAPTERS, *_LAST),
+    "injection": (*_FIRST, *injection.CHAPTERS, *_LAST),
     "identity": (*_FIRST, *identity.CHAPTERS, *_LAST),
 }
 """What can be played, by name."""
