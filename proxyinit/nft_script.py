@@ -58,20 +58,27 @@ def declared(chain: Chain) -> Iterator[str]:
 
 def render_rule(rule: Rule) -> str:
     """The rule's statements: matches, a counter, the verdict and the comment."""
-    parts = []
-    for at, match in enumerate(rule.matches):
-        following = rule.matches[at + 1] if at + 1 < len(rule.matches) else None
-        implied = isinstance(following, TcpPort | TcpPorts)
-        if not isinstance(match, Comment) and not (
-            implied and match == Protocol("tcp")
-        ):
-            parts.append(_match(match))
-    parts.append("counter")
+    parts = [*_matches(rule.matches), "counter"]
     if rule.verdict:
         parts.append(_verdict(rule.verdict))
     if any(isinstance(match, Comment) for match in rule.matches):
         parts.append(f"comment {_quoted(rule.reason)}")
     return " ".join(parts)
+
+
+def _matches(matches: tuple[Match, ...]) -> Iterator[str]:
+    """In nft's own shorter words where it has some: it would list them so anyway."""
+    before: Match | None = None
+    for match, following in zip(matches, (*matches[1:], None), strict=False):
+        if before == Family(4) and isinstance(match, Protocol):
+            yield _match(match).replace("meta l4proto", "ip protocol", 1)
+        elif match == Family(4) and isinstance(following, Protocol):
+            pass  # said with the protocol
+        elif match == Protocol("tcp") and isinstance(following, TcpPort | TcpPorts):
+            pass  # said with the port
+        elif not isinstance(match, Comment):
+            yield _match(match)
+        before = match
 
 
 def _match(match: Match) -> str:
