@@ -49,7 +49,7 @@ disableIPv6: false
 proxyInit: {{iptablesMode: {mode}}}
 """
 ANCHORS = "-----BEGIN CERTIFICATE-----\nYQ==\n-----END CERTIFICATE-----\n"
-OPTIONS = ("--manual", "--values", "values.yaml", "--trust-anchors", "ca.crt")
+OPTIONS = ("--manual", "--values", "values.yaml", "--trust-anchors", "anchors.crt")
 
 
 def _cases() -> Iterator[Case]:
@@ -74,7 +74,7 @@ def inject(stage: Stage) -> None:
     files = {
         "web.yaml": MANIFEST,
         "values.yaml": VALUES.format(mode=stage.mode),
-        "ca.crt": ANCHORS,
+        "anchors.crt": ANCHORS,
     }
     for name, text in files.items():
         (stage.folder / name).write_text(text)
