@@ -184,3 +184,35 @@ def test_refused_redirect_would_not_have_been_reached(lab: Lab, mode: str) -> No
     tables(lab.pod, mode, "-N OTHER; -I PREROUTING -g OTHER")
     assert lab.inbound(8080).who == "app"
     assert install(lab.pod, mode)[0] == 1
+
+
+@pytest.mark.parametrize("version", [4, 6])
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        pytest.param(
+            "chain {table} OUTPUT {{ policy drop; }}",
+            "the policy of OUTPUT is DROP",
+            id="the policy drops",
+        ),
+        pytest.param(
+            "add table {table} {{ flags dormant; }}", "is dormant", id="put to sleep"
+        ),
+    ],
+)
+def test_what_only_nft_can_do_to_the_table_is_refused(
+    namespace: Namespace, version: int, change: str, named: str
+) -> None:
+    """A whole set of rules that does nothing is no success; the advice mends it."""
+    assert install(namespace, "nft") == (0, [])
+    table = "ip nat" if version == 4 else "ip6 nat"
+    argv = ["nft", change.format(table=table)]
+    assert namespace.exec(argv).returncode == 0
+    code, said = install(namespace, "nft")
+    assert code == 1
+    assert f"IPv{version}: " in said[0]
+    assert named in said[0]
+    advice = re.search(r'(?:wake it|set it back): ([^"]+)', said[0])
+    assert advice
+    assert namespace.exec(advice[1].split()).returncode == 0
+    assert install(namespace, "nft") == (0, [])

@@ -12,16 +12,19 @@ from proxyinit.errors import (
     NotInPlace,
     Unreachable,
 )
-from proxyinit.reach import shadows
+from proxyinit.reach import closed_doors, shadows
 from proxyinit.reconcile import (
     differences,
     install_script,
     result,
 )
+from proxyinit.rules import INET, IPV4
 from proxyinit.session import apply, look
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from proxyinit.backend import Backend
     from proxyinit.rules import Ruleset, Version
     from proxyinit.session import Session
@@ -75,13 +78,13 @@ def _check_reach(
     *,
     warn: bool,
 ) -> None:
-    blocked = []
+    blocked: list[str] = []
     for version, table in wanted.items():
+        if version != INET:  # our own table is mended whatever is wrong with it
+            blocked += _closed(session, backend, live[version])
         for shadow in shadows(result(table, live[version])):
             if shadow.certain:
-                # Never in nftables: nobody else's rule stands in our table.
-                program = backend.programs[version].save.removesuffix("-save")
-                name = program.rpartition("/")[2]
+                name = _program(backend, version)
                 blocked.append(
                     f"{family(version)}: {shadow}, and connections would pass by the "
                     f"proxy; delete it ({name} -t nat -D {shadow.chain} "
@@ -94,6 +97,28 @@ def _check_reach(
                 )
     if blocked:
         raise Unreachable("\n".join(blocked))
+
+
+def _closed(session: Session, backend: Backend, live: Ruleset) -> Iterator[str]:
+    """What keeps a whole table of iptables from doing what its rules say."""
+    version = live.version
+    if backend.kind == "nft" and session.host.nft_nat_is_dormant(version):
+        table = "ip nat" if version == IPV4 else "ip6 nat"
+        yield (
+            f"{family(version)}: table {table} is dormant, so no connection asks it; "
+            f"wake it: nft add table {table}"
+        )
+    for chain, policy in closed_doors(live):
+        yield (
+            f"{family(version)}: the policy of {chain} is {policy}, so connections "
+            "that are not redirected, the proxy's own among them, are not accepted; "
+            f"set it back: {_program(backend, version)} -t nat -P {chain} ACCEPT"
+        )
+
+
+def _program(backend: Backend, version: Version) -> str:
+    """The frontend's own name, such as ``ip6tables-nft``."""
+    return backend.programs[version].save.removesuffix("-save").rpartition("/")[2]
 
 
 def _report(session: Session, backend: Backend, versions: tuple[Version, ...]) -> None:

@@ -69,19 +69,24 @@ class Host:
         tables = self._nft_tables()
         return None if tables is None else (NFPROTO[INET], OUR_TABLE) in tables
 
+    def nft_nat_is_dormant(self, version: Version) -> bool:
+        """Whether iptables-nft's nat table is put to sleep: no packet asks it."""
+        key = (NFPROTO[version], "nat")
+        return bool((self._nft_tables() or {}).get(key, 0) & _DORMANT)
+
     def has_native_tables(self) -> bool:
         """Whether nf_tables holds tables that are neither ours nor iptables-nft's."""
         known = {(NFPROTO[INET], OUR_TABLE)}
         known |= {(NFPROTO[v], t) for v in (4, 6) for t in _IPTABLES_TABLES}
-        return bool((self._nft_tables() or set()) - known)
+        return bool((self._nft_tables() or {}).keys() - known)
 
-    def _nft_tables(self) -> set[tuple[int, str]] | None:
-        """(family, name) of every table of nf_tables; None when not told."""
+    def _nft_tables(self) -> dict[tuple[int, str], int] | None:
+        """Flags by (family, name) of every table of nf_tables; None when not told."""
         try:
-            return set(_nft_tables())
+            return dict(_nft_tables())
         except OSError as error:
             # No such protocol or subsystem: this kernel has no nf_tables.
-            return None if isinstance(error, PermissionError) else set()
+            return None if isinstance(error, PermissionError) else {}
 
     def privileges(self) -> Privileges:
         """Uid and capabilities, from /proc/self/status."""
@@ -235,11 +240,12 @@ _NETLINK_NETFILTER = 12
 _GETTABLE, _NEWTABLE = 0x0A01, 0x0A00
 _REQUEST_DUMP = 0x301
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
-_TABLE_NAME = 1
+_TABLE_NAME, _TABLE_FLAGS = 1, 2
+_DORMANT = 1
 
 
-def _nft_tables() -> Iterator[tuple[int, str]]:
-    """(family, name) of every nf_tables table in this namespace."""
+def _nft_tables() -> Iterator[tuple[tuple[int, str], int]]:
+    """(family, name) and flags of every nf_tables table in this namespace."""
     link = socket(AF_NETLINK, SOCK_RAW, _NETLINK_NETFILTER)
     try:
         request = struct.pack("=IHHIIBBH", 20, _GETTABLE, _REQUEST_DUMP, 1, 0, 0, 0, 0)
@@ -252,7 +258,9 @@ def _nft_tables() -> Iterator[tuple[int, str]]:
                     number = -struct.unpack_from("=i", body)[0]
                     raise OSError(number, os.strerror(number))
                 if kind == _NEWTABLE:
-                    yield body[0], _attribute(body[4:], _TABLE_NAME)
+                    name = _attribute(body[4:], _TABLE_NAME).rstrip(b"\0").decode()
+                    flags = _attribute(body[4:], _TABLE_FLAGS)
+                    yield (body[0], name), int.from_bytes(flags, "big")
     finally:
         link.close()
 
@@ -265,11 +273,11 @@ def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
         data = data[(length + 3) & ~3 :]
 
 
-def _attribute(data: bytes, wanted: int) -> str:
-    """The text of one attribute of a message; empty when it is not there."""
+def _attribute(data: bytes, wanted: int) -> bytes:
+    """The value of one attribute of a message; empty when it is not there."""
     while len(data) >= 4:
         length, kind = struct.unpack_from("=HH", data)
         if kind == wanted:
-            return data[4:length].rstrip(b"\0").decode()
+            return data[4:length]
         data = data[(length + 3) & ~3 :]
-    return ""
+    return b""

@@ -80,6 +80,14 @@ _REDIRECTING = ("REDIRECT", "DNAT", "NETMAP", "NFT")
 """Targets that may change a connection's destination; NFT is what only nft can say."""
 
 
+def closed_doors(table: Ruleset) -> Iterator[tuple[str, str]]:
+    """(builtin chain, policy) where what our chains leave alone is not accepted."""
+    for name in ("PREROUTING", "OUTPUT"):
+        chain = table.chain(name)
+        if chain and chain.policy not in (None, "ACCEPT"):
+            yield name, chain.policy
+
+
 def nat_hooks(table: Ruleset) -> list[str]:
     """The chains of a native table that new connections come in by."""
     return [chain.name for chain in table.chains if chain.hook.startswith(_HOOKS)]

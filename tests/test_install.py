@@ -60,7 +60,7 @@ def failed(
     return run
 
 
-def held(kernel: FakeKernel) -> dict[tuple[Kind, Version], str]:
+def held(kernel: FakeKernel) -> dict[tuple[str, Version], str]:
     """All tables with anything in them: reading legacy nat makes an empty one."""
     empty = FakeKernel().table("nft", 4).dump()
     return {key: dump for key, dump in kernel.state().items() if dump != empty}
@@ -68,7 +68,7 @@ def held(kernel: FakeKernel) -> dict[tuple[Kind, Version], str]:
 
 def in_place(
     kernel: FakeKernel, config: RedirectConfig = CONFIG
-) -> set[tuple[Kind, Version]]:
+) -> set[tuple[str, Version]]:
     """Where the redirect stands whole; nothing of ours may be anywhere else."""
     found = set()
     for key, dump in kernel.state().items():
@@ -79,7 +79,7 @@ def in_place(
     return found
 
 
-def both(kind: Kind) -> set[tuple[Kind, Version]]:
+def both(kind: Kind) -> set[tuple[str, Version]]:
     return {(kind, 4), (kind, 6)}
 
 
@@ -619,6 +619,34 @@ def test_a_chain_of_others_that_takes_some_connections() -> None:
     assert (
         "(through chain KUBE); connections that it takes are not redirected" in warning
     )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_policy_that_drops_what_is_left_alone(version: Version) -> None:
+    """The proxy itself could not connect: refused, with the command that mends it."""
+    kernel = FakeKernel()
+    done(kernel, mode="nft")
+    kernel.load("nft", version, ":OUTPUT DROP [0:0]")
+    program = "iptables-nft" if version == 4 else "ip6tables-nft"
+
+    failed(
+        kernel,
+        Unreachable,
+        "the policy of OUTPUT is DROP, so connections that are not redirected",
+        mode="nft",
+    )
+    failed(kernel, Unreachable, f"{program} -t nat -P OUTPUT ACCEPT", mode="nft")
+
+
+def test_a_table_that_is_put_to_sleep() -> None:
+    """Rules that stand and that nothing asks are no redirect."""
+    kernel = FakeKernel()
+    done(kernel, mode="nft")
+    kernel.asleep = {6}
+
+    failed(kernel, Unreachable, "IPv6: table ip6 nat is dormant", mode="nft")
+    failed(kernel, Unreachable, "wake it: nft add table ip6 nat", mode="nft")
+    done(kernel, mode="legacy")
 
 
 def test_a_stray_jump_of_ours_is_no_obstacle() -> None:

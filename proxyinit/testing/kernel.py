@@ -131,6 +131,7 @@ class FakeKernel(Host):
     - `interference`: called one by one, each before the next transaction is taken,
       as other programs would change tables between a reading and a writing
     - `silent`: kinds of which the kernel does not say whether nat exists
+    - `asleep`: IP versions whose nft nat table is dormant
     - `ipv6`, `holders`, `held`, `capable`, `sysctl_fault`, `busy`: what Host's
       methods tell
 
@@ -151,6 +152,7 @@ class FakeKernel(Host):
         self.faults: list[Fault] = []
         self.interference: list[Callable[[FakeKernel], object]] = []
         self.silent: set[str] = set()
+        self.asleep: set[Version] = set()
         self.ipv6 = True
         self.holders: list[LockHolder] = []
         self.held = Privileges(0, 0x3000, 0x3000, no_new_privs=False)
@@ -321,6 +323,10 @@ class FakeKernel(Host):
     def nftables_has_ours(self) -> bool | None:
         """Whether our native table was made; None when the kernel is silent."""
         return None if "nftables" in self.silent else OURS in self.native.tables
+
+    def nft_nat_is_dormant(self, version: Version) -> bool:
+        """Whether `asleep` says so."""
+        return version in self.asleep
 
     def has_native_tables(self) -> bool:
         """Whether there are native tables besides ours."""
