@@ -15,8 +15,8 @@ from typing import Any
 from proxyinit.inject import layout
 from proxyinit.inject.syntax import Mapping, Node, Scalar, Sequence, key
 
-_ABOVE = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\r?\n)*\Z")
-"""Blank lines and comments at the end of a text."""
+_OTHER_BREAKS = re.compile("[\x85\u2028\u2029]|\r(?!\n)")
+"""What ends a line for YAML 1.1, and for nobody else."""
 
 
 class Unplaceable(Exception):
@@ -29,6 +29,8 @@ Change = tuple[Node, Any, Any]
 
 def edited(text: str, changes: Iterable[Change]) -> str:
     """The text with changes in nodes that do not contain each other."""
+    if _OTHER_BREAKS.search(text):
+        raise Unplaceable
     ended = text if text.endswith("\n") else text + "\n"
     editor = _Editor(ended)
     for change in changes:

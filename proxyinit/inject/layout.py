@@ -17,6 +17,7 @@ _TEXT = re.compile(r"-{0,2}[A-Za-z_/][A-Za-z0-9_./@+-]*(?:[:=][A-Za-z0-9_./@+-]+
 _RESERVED = re.compile(r"y|n|yes|no|on|off|true|false|null|\.nan|\.inf", re.IGNORECASE)
 _UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 _LITERAL = re.compile(r"(?:[!-~\u00a1-\ud7ff][ -~\u00a0-\u2027\u202a-\ud7ff]*\n)+")
+_BREAKS = re.compile("[\r\n\x85\u2028\u2029]")
 _FIRST_LIST = re.compile(r"^([ -]*)[^\s#-][^\n]*:[ \t]*\r?\n( *)- ", re.MULTILINE)
 _STEP = 2
 
@@ -41,7 +42,7 @@ def scalar(value: Any) -> str:
     if kind is str:
         return quoted(value)
     if kind is Plain:
-        return str(value) if "\n" not in value else json_string(value)
+        return json_string(value) if _BREAKS.search(value) else str(value)
     if kind is dict:
         return "{}"
     if kind is list:

@@ -90,15 +90,16 @@ def compose(text: str) -> Node | None:
         raise BadYaml(f"control character {chr(error.character)!r}", line) from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line = mark.line if mark else 0
-        raise BadYaml(_told(error, text, line), line) from error
+        at = mark.index if mark else 0
+        line = text.count("\n", 0, at)
+        raise BadYaml(_told(error, text[at : at + 1]), line) from error
     return node
 
 
-def _told(error: yaml.MarkedYAMLError, text: str, line: int) -> str:
+def _told(error: yaml.MarkedYAMLError, found: str) -> str:
+    """What is wrong; `found` is the character at which it was seen."""
     problem = error.problem or error.context or "not YAML"
-    lines = text.split("\n")
-    if "cannot start any token" in problem and "\t" in lines[line][:200]:
+    if found == "\t" and "cannot start any token" in problem:
         return "a tab can't indent YAML: use spaces"
     if "found another document" in problem:
         return "a second document without a line '---' before it"

@@ -9,7 +9,7 @@ from typing import Any
 from proxyinit.inject import annotations as keys
 from proxyinit.inject import patch
 from proxyinit.inject.decision import Decision, Origin, Reason, decide
-from proxyinit.inject.errors import InjectError
+from proxyinit.inject.errors import Malformed, Unrenderable
 from proxyinit.inject.injection import Request, inject
 from proxyinit.inject.report import Outcome
 from proxyinit.inject.uninject import uninject
@@ -38,12 +38,12 @@ class Injection:
     opaque_ports: str | None = None
 
     def __call__(self, document: Mapping[str, Any]) -> Outcome:
-        """Inject, or annotate, one object."""
+        """Inject, or annotate, one object. Raises `Malformed`."""
         workload = read(document)
         kind, name = workload.kind, workload.name
         try:
             return self._outcome(workload)
-        except InjectError as error:
+        except Unrenderable as error:
             told = f"failed to inject {kind.lower()}/{name}: {error}"
             return Outcome(kind=kind, name=name, error=told)
 
@@ -81,6 +81,8 @@ class Injection:
         if not self.manual:
             operations = patch.annotate(workload, self._marks(workload))
             return patch.apply(workload.document, operations), ()
+        if workload.template is None or workload.template.get("spec") is None:
+            raise Malformed("expected a pod's spec, found none")
         request = Request(
             workload=self._flags_win(workload),
             values=self.values,

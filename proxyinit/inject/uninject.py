@@ -25,6 +25,7 @@ from proxyinit.inject.names import (
     VOLUME_TOKEN,
     VOLUME_XTABLES,
 )
+from proxyinit.inject.workload import mapping, objects
 
 OURS = "linkerd.io"
 """What keys of annotations and labels start with that injection owns."""
@@ -47,7 +48,8 @@ def uninject(
 
     `prefix` is the pod template's JSON pointer. Labels that go make no difference:
     nothing depends on them. `keeps_ingress` is for objects that will be injected
-    again: ingress mode is what their author chose, as is ``disabled``.
+    again: ingress mode is what their author chose, as is ``disabled``. Raises
+    `Malformed`.
     """
     kept = (DISABLED, INGRESS) if keeps_ingress else (DISABLED,)
     way = tuple(prefix.split("/")[1:])
@@ -67,11 +69,11 @@ def _bare(
     holder: Mapping[str, Any], kept: tuple[str, ...]
 ) -> tuple[Mapping[str, Any], bool]:
     """An object whose metadata has no keys of ours, except a choice of its author."""
-    metadata = holder.get("metadata") or {}
-    labels = metadata.get("labels") or {}
+    metadata = mapping(holder, "metadata")
+    labels = mapping(metadata, "labels")
     if CONTROL_PLANE_COMPONENT in labels:
         return holder, False
-    annotations = metadata.get("annotations") or {}
+    annotations = mapping(metadata, "annotations")
     stay = {
         key: value
         for key, value in annotations.items()
@@ -90,9 +92,10 @@ def _bare(
 
 def _without_containers(pod: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
     """A pod without containers and volumes of ours; and whether a container went."""
-    spec = pod.get("spec") or {}
+    spec = mapping(pod, "spec")
     changed, removed = spec, False
     for field, names in _ADDED.items():
+        objects(spec, field)  # raises where it is no list of them
         items = spec.get(field) or []
         stay = [item for item in items if not _named(item, names)]
         removed = removed or (len(stay) < len(items) and field != "volumes")

@@ -114,7 +114,7 @@ def changed(value: Any, chance: random.Random) -> Any:
 
 
 @pytest.mark.parametrize("style", ["json", "quoted", "ours"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(value=OBJECTS, seed=st.integers(0, 2**32))
 def test_what_was_asked_for_is_read_back(style: str, value: Any, seed: int) -> None:
     """Any change in any layout gives the new value, or is refused as unplaceable."""
@@ -134,7 +134,7 @@ def test_what_was_asked_for_is_read_back(style: str, value: Any, seed: int) -> N
     assert read(after) == new
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(value=OBJECTS)
 def test_a_layout_is_read_back(value: Any) -> None:
     """What is laid out anew means the same, to this reader and to PyYAML's."""
@@ -144,7 +144,7 @@ def test_a_layout_is_read_back(value: Any) -> None:
     assert yaml.safe_load(text) == value
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(value=VALUES)
 def test_json_in_yaml_is_read_back(value: Any) -> None:
     """Flow style is JSON that YAML reads, odd characters and all."""
@@ -273,7 +273,7 @@ def test_containers_keep_their_lines_when_one_is_put_before_them() -> None:
     assert after == text.replace("containers:\n", "containers:\n- name: p\n")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     old=st.lists(st.sampled_from("abcde"), max_size=6),
     new=st.lists(st.sampled_from("abcde"), max_size=6),

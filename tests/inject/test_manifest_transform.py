@@ -167,7 +167,7 @@ def only(outcomes: tuple[Outcome, ...]) -> Outcome:
 
 
 @pytest.mark.parametrize("name", INJECTIONS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(found=OBJECTS, style=st.sampled_from(STYLES))
 def test_injection_in_text(name: str, found: Any, style: str) -> None:
     """Twice is once; nothing of the author's is lost; uninject undoes it all."""
@@ -193,7 +193,7 @@ def test_injection_in_text(name: str, found: Any, style: str) -> None:
     assert bare(left) == bare(expected)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(found=OBJECTS)
 def test_layout_makes_no_difference(found: Any) -> None:
     """JSON, flow and block style come to the same objects."""
