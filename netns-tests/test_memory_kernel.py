@@ -8,14 +8,8 @@ import pytest
 
 from proxyinit.lab import Namespace
 from proxyinit.runner import SystemRunner
-from proxyinit.testing.cases import (
-    CASES,
-    NATIVE_CASES,
-    Case,
-    NativeCase,
-    native_outcome,
-    outcome,
-)
+from proxyinit.testing.cases import CASES, Case, outcome
+from proxyinit.testing.native_cases import NATIVE_CASES, NativeCase, native_outcome
 
 if TYPE_CHECKING:
     from proxyinit.rules import Version

@@ -205,7 +205,7 @@ TARGET_FLAGS = (
     ),
     Flag(
         "simulate",
-        "Change nothing; print what a run would feed to the restore programs.",
+        "Change nothing; print what a run would feed to iptables-restore or nft.",
         parse_bool,
         default=False,
     ),

@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import struct
 import time
-from _socket import AF_NETLINK, SOCK_RAW, socket
 from fcntl import LOCK_EX, LOCK_NB, flock
 
 from proxyinit.errors import NamespaceBusy, SysctlError
+from proxyinit.nf_netlink import DORMANT, NFPROTO, nft_tables
 from proxyinit.privileges import LockHolder, Privileges
 from proxyinit.rules import INET, OUR_TABLE
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from proxyinit.rules import Version
 
 _NAMESPACE = "/proc/self/ns/net"
+_IPTABLES_TABLES = ("filter", "nat", "mangle", "raw", "security")
 CLOSE_WAIT = "net.netfilter.nf_conntrack_tcp_timeout_close_wait"
 
 
@@ -72,7 +73,7 @@ class Host:
     def nft_nat_is_dormant(self, version: Version) -> bool:
         """Whether iptables-nft's nat table is put to sleep: no packet asks it."""
         key = (NFPROTO[version], "nat")
-        return bool((self._nft_tables() or {}).get(key, 0) & _DORMANT)
+        return bool((self._nft_tables() or {}).get(key, 0) & DORMANT)
 
     def has_native_tables(self) -> bool:
         """Whether nf_tables holds tables that are neither ours nor iptables-nft's."""
@@ -83,7 +84,7 @@ class Host:
     def _nft_tables(self) -> dict[tuple[int, str], int] | None:
         """Flags by (family, name) of every table of nf_tables; None when not told."""
         try:
-            return dict(_nft_tables())
+            return dict(nft_tables())
         except OSError as error:
             # No such protocol or subsystem: this kernel has no nf_tables.
             return None if isinstance(error, PermissionError) else {}
@@ -227,57 +228,3 @@ def find_holders(
         if words[5] == file and words[4].isdigit():
             pid = int(words[4])
             yield LockHolder(pid, name_of(pid))
-
-
-# === nf_tables by netlink ===
-#
-# One dump of table names (linux/netfilter/nf_tables.h): 100 microseconds where
-# a run of iptables-nft-save takes 1.7 ms per family.
-
-_IPTABLES_TABLES = ("filter", "nat", "mangle", "raw", "security")
-NFPROTO = {INET: 1, 4: 2, 6: 10}
-_NETLINK_NETFILTER = 12
-_GETTABLE, _NEWTABLE = 0x0A01, 0x0A00
-_REQUEST_DUMP = 0x301
-_NLMSG_ERROR, _NLMSG_DONE = 2, 3
-_TABLE_NAME, _TABLE_FLAGS = 1, 2
-_DORMANT = 1
-
-
-def _nft_tables() -> Iterator[tuple[tuple[int, str], int]]:
-    """(family, name) and flags of every nf_tables table in this namespace."""
-    link = socket(AF_NETLINK, SOCK_RAW, _NETLINK_NETFILTER)
-    try:
-        request = struct.pack("=IHHIIBBH", 20, _GETTABLE, _REQUEST_DUMP, 1, 0, 0, 0, 0)
-        link.send(request)
-        while True:
-            for kind, body in _messages(link.recv(65536)):
-                if kind == _NLMSG_DONE:
-                    return
-                if kind == _NLMSG_ERROR:
-                    number = -struct.unpack_from("=i", body)[0]
-                    raise OSError(number, os.strerror(number))
-                if kind == _NEWTABLE:
-                    name = _attribute(body[4:], _TABLE_NAME).rstrip(b"\0").decode()
-                    flags = _attribute(body[4:], _TABLE_FLAGS)
-                    yield (body[0], name), int.from_bytes(flags, "big")
-    finally:
-        link.close()
-
-
-def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """(type, body) of the netlink messages in a datagram."""
-    while len(data) >= 16:
-        length, kind = struct.unpack_from("=IH", data)
-        yield kind, data[16:length]
-        data = data[(length + 3) & ~3 :]
-
-
-def _attribute(data: bytes, wanted: int) -> bytes:
-    """The value of one attribute of a message; empty when it is not there."""
-    while len(data) >= 4:
-        length, kind = struct.unpack_from("=HH", data)
-        if kind == wanted:
-            return data[4:length]
-        data = data[(length + 3) & ~3 :]
-    return b""

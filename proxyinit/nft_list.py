@@ -6,7 +6,8 @@ Sets, objects and flags are kept word for word; rules are read by `nft_rule`. Pu
 from __future__ import annotations
 
 from proxyinit.iptables_rule import DumpError
-from proxyinit.nft_rule import is_number, parse_rule, split_words
+from proxyinit.nft_match import is_number
+from proxyinit.nft_rule import parse_rule, split_words
 from proxyinit.record import Record
 from proxyinit.rules import INET, IPV4, IPV6, OUR_TABLE, Chain, Ruleset
 

@@ -11,14 +11,8 @@ from proxyinit.errors import CommandFailed, NamespaceBusy, SysctlError
 from proxyinit.host import Host
 from proxyinit.privileges import LockHolder
 from proxyinit.testing import CONDITIONS, KINDS, VERSIONS, FakeKernel
-from proxyinit.testing.cases import (
-    CASES,
-    NATIVE_CASES,
-    Case,
-    NativeCase,
-    native_outcome,
-    outcome,
-)
+from proxyinit.testing.cases import CASES, Case, outcome
+from proxyinit.testing.native_cases import NATIVE_CASES, NativeCase, native_outcome
 from proxyinit.testing.table import Kind
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ PACKAGE = Path(proxyinit.__file__).parent
 PURE = (
     *("config", "rules", "plan", "iptables_rule", "iptables_save", "reconcile"),
     *("reach", "record", "diagnose", "privileges", "flags", "pflag", "options"),
-    *("intervals", "nft_script", "nft_rule", "nft_list", "nft_reconcile"),
+    *("intervals", "nft_script", "nft_match", "nft_rule", "nft_list", "nft_reconcile"),
 )
 EFFECTS = {
     *("os", "subprocess", "socket", "grpc", "click", "time", "logging", "posix"),
