@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from proxyinit.backend import title
+from proxyinit.host import Host
 from proxyinit.lab import WORLD, Lab, Namespace
 
 PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
@@ -191,3 +192,14 @@ def test_every_change_of_mode_leaves_every_jump_once(
         jumps.append(dump.count("-j PROXY_INIT_"))
     jumps.append(namespace.exec(NATIVE).stdout.count("jump PROXY_INIT_"))
     assert jumps in ([2, 2, 0, 0, 0], [0, 0, 2, 2, 0], [0, 0, 0, 0, 2])
+
+
+def test_a_thread_is_told_of_its_own_namespace(namespace: Namespace) -> None:
+    """Which tables there are is asked where the thread lives, not its process."""
+    other = Namespace("empty")
+    try:
+        install(namespace, "--iptables-mode", "legacy")
+        assert namespace.run(Host().legacy_has_nat, 4) is True
+        assert other.run(Host().legacy_has_nat, 4) is False
+    finally:
+        other.close()

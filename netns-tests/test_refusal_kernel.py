@@ -380,7 +380,7 @@ def test_native_rules_that_iptables_nft_can_not_show(namespace: Namespace) -> No
 
 def test_kernel_without_ipv6(namespace: Namespace, mode: str) -> None:
     """No IPv6 in the kernel: IPv4 is installed, one warning, ip6tables untouched."""
-    hide = 'mount -t tmpfs none "/proc/$$/net" && exec "$@"'
+    hide = 'mount -t tmpfs none "/proc/$$/task/$$/net" && exec "$@"'
     argv = ["unshare", "--mount", "sh", "-c", hide, "sh", PROGRAM, *ARGUMENTS]
     done = namespace.exec([*argv, "--iptables-mode", mode])
     assert done.returncode == 0, done.stderr

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from proxyinit.rules import Version
 
 _NAMESPACE = "/proc/self/ns/net"
+_NET = "/proc/thread-self/net"
+"""As /proc/net, but of the thread that asks and not of the process's first one."""
 _IPTABLES_TABLES = ("filter", "nat", "mangle", "raw", "security")
 CLOSE_WAIT = "net.netfilter.nf_conntrack_tcp_timeout_close_wait"
 
@@ -49,12 +51,12 @@ class Host:
     def has_ipv6(self) -> bool:
         """Whether the kernel speaks IPv6 at all; without it there is no traffic."""
         # Where /proc is hidden nothing is known, and ip6tables has to say.
-        seen = os.access("/proc/net", os.F_OK)
-        return not seen or os.access("/proc/net/if_inet6", os.F_OK)
+        seen = os.access(_NET, os.F_OK)
+        return not seen or os.access(f"{_NET}/if_inet6", os.F_OK)
 
     def legacy_has_nat(self, version: Version) -> bool | None:
         """Whether a legacy nat table exists; None when only root may know."""
-        path = f"/proc/net/ip{'' if version == 4 else '6'}_tables_names"
+        path = f"{_NET}/ip{'' if version == 4 else '6'}_tables_names"
         names = read_text(path)
         if names is None:
             return None if os.access(path, os.F_OK) else False
