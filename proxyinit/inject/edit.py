@@ -9,10 +9,11 @@ the caller lays the object out anew and edits that.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from proxyinit.inject import layout
+from proxyinit.inject.alignment import aligned, differ
 from proxyinit.inject.syntax import Mapping, Node, Scalar, Sequence, key
 
 _OTHER_BREAKS = re.compile("[\x85\u2028\u2029]|\r(?!\n)")
@@ -219,6 +220,7 @@ class _Editor:
             self.put(start, end, layout.flow(new))
 
     def flow_whole(self, node: Node, new: Any) -> None:
+        """Write a collection anew of which nothing stays."""
         self.put(node.start_mark.index, node.end_mark.index, layout.flow(new))
 
     def flow_cut(self, spans: list[tuple[int, int]], kept: list[bool]) -> None:
@@ -234,6 +236,7 @@ class _Editor:
     def flow_append(
         self, spans: list[tuple[int, int]], kept: list[bool], said: str
     ) -> None:
+        """Add a part behind the last one that stays."""
         last = max(at for at, stays in enumerate(kept) if stays)
         end = spans[last][1]
         self.put(end, end, f",{self.flow_gap(spans) or ' '}{said}")
@@ -251,6 +254,7 @@ class _Editor:
         return "" if lead.strip(" ") or not line else "\n" + lead
 
     def bracketed(self, node: Node, bracket: str) -> None:
+        """Raise `Unplaceable` for a pair in a list that has no braces of its own."""
         if self.text[node.start_mark.index] != bracket:
             raise Unplaceable
 
@@ -302,48 +306,3 @@ class _Editor:
                 break
             start = before - 1
         return start + 1
-
-
-def differ(old: Any, new: Any) -> bool:
-    """Whether two values are not the same; what is shared is not looked into."""
-    return old is not new and bool(old != new)
-
-
-Step = tuple[int, tuple[Any, ...], tuple[Any, ...]]
-
-
-def aligned(old: list[Any], new: list[Any]) -> Iterator[Step]:
-    """What makes `new` of `old`: index in `old`, the item before, the item after.
-
-    Both are tuples of one, or empty: without a before it is inserted in front of
-    the index, without an after removed. Items that stay are not told.
-    """
-    at = 0
-    rest = list(new)
-    while at < len(old) or rest:
-        if at == len(old):
-            yield at, (), (rest.pop(0),)
-        elif not rest:
-            yield at, (old[at],), ()
-            at += 1
-        elif not differ(old[at], rest[0]):
-            at += 1
-            del rest[0]
-        elif any(not differ(old[at], other) for other in rest):
-            yield at, (), (rest.pop(0),)
-        elif any(not differ(other, rest[0]) for other in old[at:]):
-            yield at, (old[at],), ()
-            at += 1
-        elif _namesakes(old[at], rest[0]) or len(old) - at == len(rest):
-            yield at, (old[at],), (rest.pop(0),)
-            at += 1
-        elif len(old) - at > len(rest):
-            yield at, (old[at],), ()
-            at += 1
-        else:
-            yield at, (), (rest.pop(0),)
-
-
-def _namesakes(old: Any, new: Any) -> bool:
-    both = isinstance(old, dict) and isinstance(new, dict)
-    return both and "name" in old and old["name"] == new.get("name")

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxyinit.inject import layout, syntax
-from proxyinit.inject.edit import Unplaceable, aligned, edited
+from proxyinit.inject.alignment import aligned
+from proxyinit.inject.edit import Unplaceable, edited
 
 ODD = (
     "y",

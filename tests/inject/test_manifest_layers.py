@@ -14,7 +14,7 @@ from proxyinit.inject import cli
 PACKAGE = Path(cli.__file__).parent
 PURE = (
     *("syntax", "layout", "edit", "manifest", "stream", "uninject", "report"),
-    *("transform", "settings"),
+    *("transform", "settings", "alignment"),
 )
 EFFECTS = {
     *("os", "subprocess", "socket", "grpc", "click", "time", "logging", "pathlib"),
