@@ -263,7 +263,7 @@ class Damage:
     sense, if another one. `mended` says whether a re-run puts it right: in every
     mode, in the native one alone (where the whole table is ours), or in none
     because it is not ours to change. What then is still there is `left`, and the
-    re-run says so unless it is `unsaid`.
+    re-run says so.
     """
 
     name: str
@@ -276,7 +276,6 @@ class Damage:
     mended: tuple[str, ...] = MODES
     modes: tuple[str, ...] = MODES
     left: str = ""
-    unsaid: bool = False
 
 
 LO = Text("-o lo -j RETURN", 'oifname "lo" return')
@@ -556,7 +555,6 @@ DAMAGES = (
         "the policy of OUTPUT is DROP",
         mended=("nftables",),
         modes=("nft", "nftables"),  # iptables-legacy does not take it
-        unsaid=True,
     ),
     Damage(
         "a chain is gone with its jump",
@@ -588,7 +586,6 @@ DAMAGES = (
         "the table has 'flags dormant'",
         mended=("nftables",),
         modes=("nft", "nftables"),
-        unsaid=True,
     ),
     Damage(
         "the table is asked at another priority",
@@ -687,7 +684,7 @@ def test_damage_is_named_and_mended(
         assert code == 0, said
         assert faults(after) == []
     else:
-        assert damage.unsaid or code == 1 or "level=warning" in said
+        assert code == 1 or "level=warning" in said
         assert any(
             re.search(damage.left or damage.cause, fault) for fault in faults(after)
         )

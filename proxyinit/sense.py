@@ -100,7 +100,8 @@ def backend(facts: Facts, found: list[Holder]) -> list[Check]:
     name = "backend"
     if not found:
         if facts.survey.problems:
-            return [Check(name, UNKNOWN, "no rules of proxy-init where one can look")]
+            text = "no rules of proxy-init where one can look"
+            return [Check(name, UNKNOWN, text, "make the rest readable, as above")]
         text = "no rules of proxy-init in any backend: nothing is redirected"
         return [Check(name, FAIL, text, "run proxy-init with the pod's flags")]
     first, *others = found

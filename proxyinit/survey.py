@@ -7,9 +7,10 @@ more than all the asking.
 
 from __future__ import annotations
 
-from proxyinit.backend import ALL_VERSIONS, KINDS, locate
+from proxyinit.backend import NFTABLES, PLACES, locate
 from proxyinit.errors import CommandFailed, ProgramMissing
 from proxyinit.facts import Survey
+from proxyinit.rules import OUR_TABLE
 from proxyinit.session import has_nat
 
 __all__ = ["Survey", "survey"]
@@ -25,17 +26,16 @@ def survey(session: Session) -> Survey:
     """Read every nat table of the namespace this process is in; changes nothing."""
     tables: dict[Place, Ruleset] = {}
     problems: dict[Place, str] = {}
-    for kind in KINDS:
-        known = {version: has_nat(session, kind, version) for version in ALL_VERSIONS}
-        for version, there in known.items():
-            if there is None:
-                problems[kind, version] = _UNTOLD
-        present = [version for version, there in known.items() if there]
-        _read(session, kind, present, tables, problems)
+    present: dict[str, list[Version]] = {}
+    for kind, version in PLACES:
+        there = has_nat(session, kind, version)
+        if there:
+            present.setdefault(kind, []).append(version)
+        elif there is None:
+            problems[kind, version] = "only root may see whether there is a nat table"
+    for kind, versions in present.items():
+        _read(session, kind, versions, tables, problems)
     return Survey(tables, problems)
-
-
-_UNTOLD = "only root may see whether it exists"
 
 
 def _read(
@@ -46,8 +46,6 @@ def _read(
     problems: dict[Place, str],
 ) -> None:
     """Read families side by side; where one fails, each alone, to know which."""
-    if not versions:
-        return
     try:
         backend = locate(session.runner, kind, versions)
         read = session.tables.read(backend, versions)
@@ -57,5 +55,17 @@ def _read(
             return
         for version in versions:
             _read(session, kind, [version], tables, problems)
-    else:
-        tables.update({(kind, version): table for version, table in read.items()})
+        return
+    for version, table in read.items():
+        if _title(kind) in session.tables.dumps[version]:
+            tables[kind, version] = table
+        else:
+            program = backend.programs[version].save
+            problems[kind, version] = (
+                f"the kernel has a nat table, and {program} did not print it"
+            )
+
+
+def _title(kind: str) -> str:
+    """What stands at the head of a table, be it as empty as can be."""
+    return f"table inet {OUR_TABLE}" if kind == NFTABLES else "*nat"
