@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from proxyinit.errors import ProxyInitError
 from proxyinit.iptables_rule import DumpError
 from proxyinit.iptables_save import parse
 from proxyinit.nft_list import Table, parse_tables
 from proxyinit.rules import (
+    INET,
     IPV4,
     IPV6,
     Destination,
@@ -17,22 +19,24 @@ from proxyinit.rules import (
     Source,
 )
 
+if TYPE_CHECKING:
+    from proxyinit.rules import Version
+
 _EXPECTED = "expected what iptables-save, ip6tables-save or 'nft list ruleset' printed"
 
 
-def read_dump(text: str) -> list[tuple[str, Ruleset]]:
-    """The nat tables, each with the tool's name; raises `ProxyInitError` for others.
+def read_dump(text: str, version: Version) -> list[tuple[str, Ruleset]]:
+    """The nat tables for packets of that version, each with its tool's name.
 
-    A dump of iptables-save that does not say its family is taken for both, unless
-    its addresses tell.
+    A dump of iptables-save that does not say its family is taken for the one that
+    its addresses are of, or for either. Raises `ProxyInitError` for texts that are
+    no dump, or one that does not tell of the version.
     """
     try:
         if any(line.startswith("table ") for line in text.split("\n", 200)[:200]):
-            return [_nft(table) for table in parse_tables(text) if _is_nat(table)]
-        parts = list(_parts(text))
-        if not parts and not _is_save(text):
-            raise ProxyInitError(f"the dump makes no sense: {_EXPECTED}")
-        return [found for head, part in parts for found in _iptables(head, part)]
+            tables = [_nft(table) for table in parse_tables(text) if _is_nat(table)]
+            return [(n, t) for n, t in tables if t.version in (version, INET)]
+        found = [one for head, part in _parts(text) for one in _iptables(head, part)]
     except DumpError as error:
         shown = str(error)
         if len(shown) > 300:
@@ -40,6 +44,17 @@ def read_dump(text: str) -> list[tuple[str, Ruleset]]:
         raise ProxyInitError(
             f"the dump makes no sense: {shown}; {_EXPECTED}"
         ) from error
+    fitting = [(name, table) for name, table in found if table.version == version]
+    if found and not fitting:
+        other, six = ("IPv6", "") if version == IPV4 else ("IPv4", "6")
+        raise ProxyInitError(
+            f"the dump holds rules for {other} alone and the packet is "
+            f"IPv{version}: expected what ip{six}tables-save printed"
+        )
+    if not found:
+        what = "has no nat table" if _is_save(text) else "makes no sense"
+        raise ProxyInitError(f"the dump {what}: {_EXPECTED}")
+    return fitting
 
 
 def _is_save(text: str) -> bool:

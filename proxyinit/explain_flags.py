@@ -207,8 +207,9 @@ def direction(arguments: Arguments) -> bool | None:
         return True
     if values["inbound"] or _has(arguments, "in"):
         return False
-    source = values["from"]
-    if isinstance(source, Endpoint) and is_loopback(source.address):
+    ends = (values["from"], values["to"])
+    # Nothing comes from outside to an address of loopback, nor from one.
+    if any(isinstance(e, Endpoint) and is_loopback(e.address) for e in ends):
         return True
     return None
 

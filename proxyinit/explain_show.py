@@ -54,8 +54,10 @@ def lines(explanation: Explanation) -> Iterator[Line]:
     for premise in explanation.premises:
         yield Line(0, "note", f"taken for granted: {premise}")
     for doubt in explanation.doubts:
-        state = "makes no difference here" if explanation.decided else "undecided here"
-        yield Line(0, "note", f"{state} because {doubt}")
+        if explanation.decided:
+            yield Line(0, "note", f"{doubt}; it makes no difference here")
+        else:
+            yield Line(0, "note", f"undecided here because {doubt}")
     yield Line(0, "answer", explanation.sentence)
 
 

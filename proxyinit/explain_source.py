@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 from proxyinit import netns, options
 from proxyinit.backend import Tables
@@ -19,6 +20,7 @@ from proxyinit.explain_own import (
 from proxyinit.host import Host, read_text
 from proxyinit.journal import Journal
 from proxyinit.logs import Log
+from proxyinit.packet import version_of
 from proxyinit.pflag import Arguments
 from proxyinit.plan import plan, plan_inet
 from proxyinit.rules import INET, IPV4, IPV6, Ruleset, Subnet
@@ -47,7 +49,9 @@ def source(arguments: Arguments) -> Source:
         return Source(tuple(_planned(arguments)))
     if "dump" in arguments.given:
         name = arguments.given["dump"][-1]
-        return Source(tuple(read_dump(_contents(name))))
+        target: Any = arguments.values["to"]
+        version = version_of(target.address)
+        return Source(tuple(read_dump(_contents(name), version)))
     return _live(arguments)
 
 
