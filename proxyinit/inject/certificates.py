@@ -6,8 +6,8 @@ looks in a row agree on contents that can be used; connections under way keep th
 
 from __future__ import annotations
 
+import os
 import ssl
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,13 +44,13 @@ def context(pair: KeyPair) -> ssl.SSLContext:
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.minimum_version = ssl.TLSVersion.TLSv1_3
     made.set_alpn_protocols(["http/1.1"])
-    with tempfile.TemporaryDirectory(prefix="webhook-") as folder:
-        # The contents that were looked at, and not what the files hold by now.
-        certificate, key = Path(folder, "tls.crt"), Path(folder, "tls.key")
-        certificate.write_bytes(pair.chain)
-        key.write_bytes(pair.key)
+    # The contents that were looked at, and not what the files hold by now; `ssl` takes
+    # files alone, and the key has no business on a disk.
+    with os.fdopen(os.memfd_create("webhook"), "wb") as memory:
+        memory.write(pair.chain + b"\n" + pair.key)
+        memory.flush()
         try:
-            made.load_cert_chain(certificate, key)
+            made.load_cert_chain(f"/proc/self/fd/{memory.fileno()}")
         except (OSError, ssl.SSLError) as error:
             why = getattr(error, "reason", None) or "no certificate with its key"
             message = f"cert could not be read from disk: {why}"
