@@ -136,8 +136,7 @@ def _transport(name: str) -> Callable[[_Option, View], Finding]:
             finding = in_ranges(packet.source_port, ranges, "source")
         else:
             finding = in_ranges(packet.destination_port, ranges, "destination")
-        question = (option.name[2:], option.value)
-        return ports(view, question, finding, negated=option.negated)
+        return ports(view, finding, (option.name, ranges), negated=option.negated)
 
     return decide
 
@@ -175,8 +174,7 @@ def _multiport(option: _Option, view: View) -> Finding:
         return _other(option, view)
     if finding.holds is False and option.name == "--ports":
         finding = Finding(holds=False, why=f"{destination.why}, {source.why}")
-    question = (option.name[2:], option.value)
-    return ports(view, question, finding, negated=option.negated)
+    return ports(view, finding, (option.name, ranges), negated=option.negated)
 
 
 def _icmp(option: _Option, view: View) -> Finding:
@@ -307,8 +305,9 @@ def _conntrack(option: _Option, view: View) -> Finding:
     side = _CONNTRACK_PORTS.get(name)
     if side:
         port = packet.source_port if side == "source" else packet.destination_port
-        finding = in_ranges(port, (_range(value),), side)
-        return ports(view, option.question, finding, negated=option.negated)
+        ranges = (_range(value),)
+        finding = in_ranges(port, ranges, side)
+        return ports(view, finding, (name, ranges), negated=option.negated)
     return _other(option, view)
 
 

@@ -7,8 +7,9 @@ packet without a socket never matches, not even negated; one of iptables does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from proxyinit.packet import UNKNOWN_MARK, Mark, Packet, lies_in
@@ -55,6 +56,7 @@ PROTOCOLS = {
 WITH_PORTS = frozenset((6, 17, 33, 132, 136))
 
 
+@lru_cache(maxsize=1024)
 def protocol_number(name: str) -> int:
     """The number of a protocol, 0 for all of them, -1 for one nobody knows."""
     if name.isascii() and name.isdigit():
@@ -228,21 +230,32 @@ def leaves_by_lo(view: View) -> bool:
 # === ports ===
 
 
-def in_ranges(port: int | None, ranges: tuple[PortRange, ...], side: str) -> Finding:
+def in_ranges(port: int | None, ranges: Sequence[PortRange], side: str) -> Finding:
     """Whether a port, which may be unknown, lies in one of the ranges."""
-    if port is None:
-        if any(r.low <= 1 and r.high >= 65535 for r in ranges):
-            return HOLDS
-        return Finding(None, f"the {side} port is not known: say --from ADDR:PORT")
-    inside = any(r.low <= port <= r.high for r in ranges)
-    return Finding(inside, f"the {side} port is {port}")
+    if port is not None:
+        for some in ranges:
+            if some.low <= port <= some.high:
+                return Finding(holds=True, why=f"the {side} port is {port}")
+        return Finding(holds=False, why=f"the {side} port is {port}")
+    if any(r.low <= 1 and r.high >= 65535 for r in ranges):
+        return HOLDS
+    return Finding(None, f"the {side} port is not known: say --from ADDR:PORT")
 
 
 def ports(
-    view: View, question: Question, finding: Finding, *, negated: bool
+    view: View,
+    finding: Finding,
+    asked: tuple[str, Sequence[PortRange]],
+    *,
+    negated: bool,
 ) -> Finding:
-    """The finding about ports, negated if need be; supposed if it was before."""
+    """The finding about ports, negated if need be; supposed if it was before.
+
+    `asked` are the option and the ranges, for the question when it is undecided.
+    """
     if finding.holds is None:
+        option, ranges = asked
+        question = (option, ",".join(map(str, ranges)))
         return undecided(view, question, finding.why, negated=negated)
     return found(finding.holds, negated, finding.why)
 
@@ -250,9 +263,9 @@ def ports(
 def _tcp_port(match: TcpPort, view: View) -> Finding:
     if protocol_number(view.packet.protocol) != PROTOCOLS["tcp"]:
         return Finding(holds=False, why=f"the protocol is {view.packet.protocol}")
-    finding = in_ranges(view.packet.destination_port, (match.ports,), "destination")
-    question = ("dport", str(match.ports))
-    return ports(view, question, finding, negated=match.negated)
+    ranges = (match.ports,)
+    finding = in_ranges(view.packet.destination_port, ranges, "destination")
+    return ports(view, finding, ("--dport", ranges), negated=match.negated)
 
 
 def _tcp_ports(match: TcpPorts, view: View) -> Finding:
@@ -261,8 +274,7 @@ def _tcp_ports(match: TcpPorts, view: View) -> Finding:
     if mine not in WITH_PORTS or (view.native and mine != PROTOCOLS["tcp"]):
         return Finding(holds=False, why=f"the protocol is {view.packet.protocol}")
     finding = in_ranges(view.packet.destination_port, match.ranges, "destination")
-    question = ("dport", ",".join(map(str, match.ranges)))
-    return ports(view, question, finding, negated=match.negated)
+    return ports(view, finding, ("--dport", match.ranges), negated=match.negated)
 
 
 # === owners ===

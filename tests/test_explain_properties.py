@@ -36,8 +36,10 @@ SECONDS = float(os.environ.get("PROXYINIT_FUZZ_SECONDS", "0"))
 PACKAGE = Path(proxyinit.__file__).parent
 DUMPS = [p.read_text() for p in Path(__file__).with_name("dumps").glob("*.txt")]
 
+pytestmark = pytest.mark.timeout(SECONDS + 300)
+
 PROPERTY = settings(
-    max_examples=2000 if SECONDS else 200,
+    max_examples=500 if SECONDS else 200,
     deadline=None,
     database=None,
     derandomize=not SECONDS,
