@@ -80,6 +80,26 @@ def item(value: Any, indent: int, offset: int) -> str:
     return str(lines)
 
 
+_LARGE, _MOST_KNOWN = 5, 128
+_known: dict[tuple[int, int, int], tuple[Any, str]] = {}
+"""Large items laid out before, by identity, indentation and offset.
+
+Pods that are injected alike share their containers, the very same objects. The object
+is kept beside its text, so that no other can take its id.
+"""
+
+
+def _known_lines(value: Any, indent: int, offset: int) -> str:
+    place = (id(value), indent, offset)
+    if place not in _known:
+        lines = _Lines(offset)
+        lines.fields(value, indent)
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        _known[place] = value, str(lines).removesuffix("\n")
+    return _known[place][1]
+
+
 class _Lines:
     """Lines in block style; dashes stand `offset` columns behind their keys."""
 
@@ -116,10 +136,10 @@ class _Lines:
         """`indent` is the column of the dash."""
         lead = " " * indent + "- "
         kind = value.__class__
-        if value and kind is dict:
-            for key, part in value.items():
-                self.entry(lead, key, part, indent + _STEP)
-                lead = " " * (indent + _STEP)
+        if value and kind is dict and len(value) > _LARGE:
+            self._lines.append(_known_lines(value, indent, self._offset))
+        elif value and kind is dict:
+            self.fields(value, indent)
         elif value and kind is list:
             first = len(self._lines)
             for part in value:
@@ -127,6 +147,13 @@ class _Lines:
             self._lines[first] = lead + self._lines[first][indent + _STEP :]
         else:
             self._lines.append(lead + scalar(value))
+
+    def fields(self, value: dict[str, Any], indent: int) -> None:
+        """An object as an item: its first key behind the dash."""
+        lead = " " * indent + "- "
+        for key, part in value.items():
+            self.entry(lead, key, part, indent + _STEP)
+            lead = " " * (indent + _STEP)
 
 
 def flow(value: Any, indent: int | None = None, column: int = 0) -> str:

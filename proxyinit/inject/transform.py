@@ -11,6 +11,7 @@ from proxyinit.inject import patch
 from proxyinit.inject.decision import Decision, Origin, Reason, decide
 from proxyinit.inject.errors import Malformed, Unrenderable
 from proxyinit.inject.injection import Request, inject
+from proxyinit.inject.recipe import Recipe, Rendered, render
 from proxyinit.inject.report import Outcome
 from proxyinit.inject.uninject import uninject
 from proxyinit.inject.values import Values
@@ -19,6 +20,7 @@ from proxyinit.inject.workload import Workload, is_annotatable, read
 Transform = Callable[[Mapping[str, Any]], Outcome]
 """From an object of a supported kind to what became of it."""
 
+MOST_KNOWN = 64
 NEEDS_MANUAL = "--manual must be set when injecting control plane components"
 
 
@@ -28,7 +30,7 @@ class Injection:
 
     `manual` renders containers; otherwise objects are annotated for the webhook.
     `creator` is the text of ``created-by``. `opaque_ports` is None unless the flag
-    was given, and goes to Services as well.
+    was given, and goes to Services as well. `known` are containers of earlier pods.
     """
 
     values: Values
@@ -36,6 +38,7 @@ class Injection:
     manual: bool = False
     creator: str = ""
     opaque_ports: str | None = None
+    known: dict[Recipe, Rendered] = field(default_factory=dict, repr=False)
 
     def __call__(self, document: Mapping[str, Any]) -> Outcome:
         """Inject, or annotate, one object. Raises `Malformed`."""
@@ -91,12 +94,18 @@ class Injection:
             creator=self.creator,
             overrides=self.overrides,
         )
-        found = inject(request)
-        operations = [
-            {**operation, "value": _for_people(operation["value"])}
-            for operation in found.operations
-        ]
-        return patch.apply(workload.document, operations), found.warnings
+        found = inject(request, self._rendered)
+        return patch.apply(workload.document, found.operations), found.warnings
+
+    def _rendered(self, values: Values, made: Recipe) -> Rendered:
+        """Follow a recipe; pods with the same one share what comes of it."""
+        if made not in self.known:
+            if len(self.known) >= MOST_KNOWN:
+                self.known.clear()
+            rendered = render(values, made)
+            operations = tuple(map(_for_people, rendered.operations))
+            self.known[made] = replace(rendered, operations=operations)
+        return self.known[made]
 
     def _flags_win(self, workload: Workload) -> Workload:
         """A workload without annotations that flags will write anew.
@@ -177,9 +186,12 @@ def removal(document: Mapping[str, Any]) -> Outcome:
     )
 
 
-def _for_people(value: Any) -> Any:
-    """A container as people write it: its name first, without fields that are null."""
+def _for_people(operation: patch.Operation) -> patch.Operation:
+    """An operation whose container is as people write them: name first, no nulls."""
+    value = operation["value"]
     if not isinstance(value, dict):
-        return value
+        return operation
     found = {key: item for key, item in value.items() if item is not None}
-    return {"name": found["name"], **found} if "name" in found else found
+    if "name" in found:
+        found = {"name": found["name"], **found}
+    return {**operation, "value": found}
