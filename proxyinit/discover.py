@@ -179,7 +179,8 @@ def identify(found: Target) -> Identity:
     command = _command(pid)
     pod = _host_name(pid)
     program = command.split(" ")[0].rpartition("/")[2]
-    name = pod or found.name or f"process {pid} ({program})"
+    node = "the node itself" if 1 in found.pids else ""
+    name = pod or found.name or node or f"process {pid} ({program})"
     return Identity(
         name, pod, pod_uid(read_text(f"/proc/{pid}/cgroup") or ""), pid, command
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 
@@ -103,8 +105,18 @@ def examine_all(question: Question, targets: list[Target]) -> Iterator[Report | 
     # Forked: what a worker needs is loaded already, and each is a thread's worth of
     # namespaces of its own, so that /proc/net is its namespace's.
     context = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        yield from pool.map(partial(examine, question), targets, chunksize=4)
+    with ProcessPoolExecutor(workers, context, _end_on_interrupt) as pool:
+        try:
+            yield from pool.map(partial(examine, question), targets, chunksize=4)
+        except BrokenProcessPool as error:
+            raise ProxyInitError(
+                "a worker was ended from outside, perhaps for want of memory: try again"
+            ) from error
+
+
+def _end_on_interrupt() -> None:
+    """Let Ctrl-C, which reaches workers as well, end them without a word."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def exit_code(reports: list[Report]) -> int:
