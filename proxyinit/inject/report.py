@@ -128,7 +128,7 @@ def injection(
         f"{_glyph(g, color=color)} {t}" for g, t in checks.lines(verbose=verbose)
     ]
     yield from warnings
-    if warnings or verbose:
+    if warnings:  # verbose ones say what is in order
         yield ""
     yield from outcomes
     yield ""

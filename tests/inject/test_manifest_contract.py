@@ -190,6 +190,15 @@ def test_no_init_container(injected: Injected) -> None:
     assert "linkerd-proxy-init-xtables-lock" not in names(found, "volumes")
 
 
+def test_ingress(injected: Injected) -> None:
+    """Each pod of a stream is in ingress mode, and says so."""
+    first, second = injected(f"{POD}---\n{POD}", "--ingress")
+
+    for found in (first, second):
+        assert env(found)["INGRESS_MODE"] == "true"
+        assert found["metadata"]["annotations"]["linkerd.io/inject"] == "ingress"
+
+
 def test_debug(injected: Injected) -> None:
     """The flag adds the container, in the version that values say."""
     (found,) = injected(POD, "--enable-debug-sidecar")
