@@ -22,6 +22,10 @@ HELD_IN_MEMORY = 4 << 20
 """Bytes of output that wait in memory for the end of a run; more wait in a file."""
 
 
+class Unwritable(InjectError):
+    """The manifests are done, and have nowhere to go."""
+
+
 class Run:
     """One stream from all sources: its output waits until all went well.
 
@@ -88,12 +92,24 @@ class Run:
         return (line.decode().rstrip("\n") for line in self._lines)
 
     def finish(self, told: Iterable[str]) -> None:
-        """Write output and report, or nothing but the errors; then exit."""
+        """Write output and report, or nothing but the errors; then exit.
+
+        Raises `Unwritable`. A reader that has gone is click's to deal with.
+        """
         if self.errors:
             click.echo(report.failure(self.errors), err=True, nl=False)
             sys.exit(1)
-        self._output.seek(0)
-        shutil.copyfileobj(self._output, sys.stdout.buffer)
-        sys.stdout.flush()
+        if sys.stdout is None:
+            raise Unwritable("standard output is closed: expected somewhere to write")
+        try:
+            self._output.seek(0)
+            shutil.copyfileobj(self._output, sys.stdout.buffer)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise Unwritable(
+                f"the output can't be written: {error.strerror}"
+            ) from error
         for line in told:
             click.echo(line, err=True, color=True)

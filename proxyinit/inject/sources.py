@@ -55,6 +55,8 @@ def read(path: str, *, only_files: bool = False) -> Iterator[Document]:
     Raises `Unreadable` and `BadYaml`.
     """
     try:
+        if path == STDIN and sys.stdin is None:
+            raise Unreadable("standard input is closed: expected a manifest")
         if path == STDIN:
             yield from documents(_lines(sys.stdin.buffer))
             return

@@ -372,3 +372,27 @@ def test_the_installed_program(tmp_path: Path) -> None:
 
     assert process.returncode == 1
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("redirect", "told"),
+    [
+        pytest.param(">/dev/full", "can't be written: No space left", id="disk full"),
+        pytest.param(">&-", "standard output is closed", id="no standard output"),
+        pytest.param("<&-", "standard input is closed", id="no standard input"),
+    ],
+)
+def test_nowhere_to_write_nothing_to_read(redirect: str, told: str) -> None:
+    """One message and exit code 1, not a traceback."""
+    program = f"{sys.executable} -m proxyinit.inject.launcher uninject -"
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{program} {redirect}"],
+        input="kind: A\n",
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 1
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
