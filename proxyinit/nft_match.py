@@ -41,7 +41,7 @@ def read_match(
     operand += negated
     if read is None or operand >= len(words):
         return None
-    if operand + 1 < len(words) and words[operand + 1] in _OPERATORS:
+    if words[operand] in _OPERATORS:
         return None
     try:
         *implied, match = read(words[operand])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from proxyinit.backend import locate
 from proxyinit.cleanup import cleanup
 from proxyinit.config import RedirectConfig
 from proxyinit.converge import MAX_WRITES
@@ -213,6 +214,21 @@ def test_a_silent_kernel_is_asked_by_nft() -> None:
 
     assert programs(kernel)[:2] == [LIST, "nft -f -"]
     assert_in_place(kernel)
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["Error: syntax error", "nft: cannot open shared object file: No such file or dir"],
+)
+def test_a_listing_that_fails_is_no_empty_table(said: str) -> None:
+    """Only the one text says that the table is not there."""
+    kernel = FakeKernel()
+    done(kernel, OTHER)
+    kernel.faults = [Fault("nft", 127, f"{said}\n")]
+    run = run_on(kernel, Options(mode="nftables"))
+
+    with pytest.raises(CommandFailed):
+        run.session.tables.read(locate(kernel, "nftables", [INET]), [INET])
 
 
 # === fallback ===

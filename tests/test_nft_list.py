@@ -131,6 +131,8 @@ UNKNOWN = [
     "ip saddr != 0.0.0.0/0",
     "th dport 80",
     "udp dport 53",
+    "meta l4proto . th dport { tcp . 53 }",
+    "meta l4proto and 3 == 2",
     "meta l4proto { tcp, udp } th dport 53",
     "meta mark and 0xff == 0x1",
     'fib daddr . iif type local log prefix "accept { drop "',
@@ -192,6 +194,10 @@ VERDICTS = [
     ("reject with tcp reset", Verdict("NFT", ("reject", "with", "tcp", "reset"))),
     ("jump ACCEPT", Verdict("NFT", ("jump", "ACCEPT"))),
     ("jump { accept }", Verdict("NFT", ("jump", "{ accept }"))),
+    (
+        "meta l4proto vmap { udp : accept }",
+        Verdict("NFT", ("meta", "l4proto", "vmap", "{ udp : accept }")),
+    ),
     (
         "tcp dport vmap { 80 : accept }",
         Verdict("NFT", ("tcp", "dport", "vmap", "{ 80 : accept }")),
@@ -381,7 +387,7 @@ def matches(draw: st.DrawFn) -> tuple[Match, ...]:
     return tuple(found)
 
 
-verdicts = st.none() | st.sampled_from([verdict for _, verdict in VERDICTS][:-1])
+verdicts = st.none() | st.sampled_from([verdict for _, verdict in VERDICTS][:-2])
 rules = st.builds(Rule, matches(), verdicts)
 chains = st.builds(
     Chain,
