@@ -227,6 +227,15 @@ def test_a_loop_is_told() -> None:
     assert found[2].startswith("IPv4: ")
 
 
+def test_a_late_owner_is_a_loop() -> None:
+    """Behind the redirect the owner's rule is never reached."""
+    late = (*OURS_OUT[1:], OURS_OUT[0])
+    (found,) = [t for t in told(changed(OUTPUT_CHAIN, late)) if "loop" in t[2]]
+
+    assert found[:2] == (FAIL, "owner bypass")
+    assert f"rule {len(late)} of {OUTPUT_CHAIN}" in found[2]
+
+
 def test_families_that_differ_are_told_by_their_flags() -> None:
     """Each family may make sense alone; what differs is named as a flag's value."""
     ignoring = replace(
