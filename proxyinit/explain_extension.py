@@ -18,11 +18,13 @@ from proxyinit.explain_match import (
     every,
     found,
     in_ranges,
+    is_own,
     owner,
     ports,
     protocol_number,
     undecided,
 )
+from proxyinit.explain_nft import WORDS, nft_words
 from proxyinit.packet import bits, number, version_of
 from proxyinit.rules import IPV6, Extension, PortRange
 from proxyinit.trace import HOLDS, Finding, Question
@@ -33,6 +35,8 @@ _LOOPBACK_BROADCAST = 0x7FFFFFFF
 
 def extension(match: Extension, view: View) -> Finding:
     """Whether a match that is kept word for word holds."""
+    if match.name == WORDS:
+        return nft_words(match, view)
     decide = _BY_NAME.get(match.name)
     if decide is None or "--suppl-groups" in match.args:
         return _unknowable(match, view)
@@ -252,11 +256,6 @@ def _addrtype(option: _Option, view: View) -> Finding:
     return undecided(view, question, why, negated=option.negated)
 
 
-def _is_own(address: str, view: View) -> bool | None:
-    own = view.packet.is_own(address)
-    return view.supposed.get(("own", address)) if own is None else own
-
-
 def _is_type4(kind: str, address: str, view: View) -> bool | None:
     """What the kernel's table of local addresses says, as far as it is known."""
     value = number(address)
@@ -264,7 +263,7 @@ def _is_type4(kind: str, address: str, view: View) -> bool | None:
         return kind == "BROADCAST"
     if value >> 28 == 0xE:
         return kind == "MULTICAST"
-    own = _is_own(address, view)
+    own = is_own(address, view)
     if kind == "LOCAL" or own:
         return own if kind == "LOCAL" else False
     if kind not in ("UNICAST", "BROADCAST"):
@@ -285,7 +284,7 @@ def _is_one_of6(kinds: Sequence[str], address: str, view: View) -> bool | None:
     if not all(shown[kind] for kind in kinds if kind in shown):
         return False
     routes = [kind for kind in kinds if kind not in shown]
-    own = _is_own(address, view)
+    own = is_own(address, view)
     return any_of(own if k == "LOCAL" else None for k in routes) if routes else True
 
 

@@ -116,8 +116,16 @@ def either(*parts: Finding) -> Finding:
 
 
 def every(*parts: Finding) -> Finding:
-    """Holds when all parts hold."""
-    return _first(parts, holds=False)
+    """Holds when all parts hold.
+
+    Where several are undecided, none of them is the one to blame if it does not.
+    """
+    finding = _first(parts, holds=False)
+    if finding.holds is None:
+        reasons = [part.why for part in parts if part.holds is None]
+        if len(reasons) > 1:
+            return Finding(None, "; ".join(dict.fromkeys(reasons)))
+    return finding
 
 
 def any_of(answers: Iterable[bool | None]) -> bool | None:
@@ -209,15 +217,19 @@ def _out_interface(match: OutInterface, view: View) -> Finding:
     return found(named(match.name, interface), match.negated, f"it {by}")
 
 
+def is_own(address: str, view: View) -> bool | None:
+    """Whether an address is the namespace's own, as far as known or supposed."""
+    own = view.packet.is_own(address)
+    return view.supposed.get(("own", address)) if own is None else own
+
+
 def leaves_by_lo(view: View) -> bool:
     """Whether routing sends the packet by lo: to the namespace's own addresses.
 
     Where nobody said which these are, another host's is taken for granted.
     """
     address = view.packet.destination
-    own = view.packet.is_own(address)
-    if own is None:
-        own = view.supposed.get(("own", address))
+    own = is_own(address, view)
     if own is None:
         premise = (
             f"{address} belongs to another host (if it is one of the namespace's own "

@@ -139,9 +139,9 @@ class Walk:
     def _take(self, way: Way, rule: Rule) -> Trace | None:
         """Do what a rule that matches says; None to walk on."""
         verdict, view = rule.verdict, way.view
+        if _sets_marks(rule):
+            view.mark = view.connmark = UNKNOWN_MARK
         if verdict is None:
-            if _sets_marks(rule):
-                view.mark = view.connmark = UNKNOWN_MARK
             return None
         if verdict.target in self._chains:
             return self._go(way, verdict)
