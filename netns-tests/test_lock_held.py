@@ -19,10 +19,12 @@ from proxyinit.lab import Namespace
 PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 ARGUMENTS = ("-p", "4143", "-o", "4140", "-u", "2102")
 WAIT = ("--lock-wait-secs", "1")
+ON_NF_TABLES = ("nft", "nftables")
+"""Modes that take no lock: the kernel takes their transactions one by one."""
 
 
 def rules(namespace: Namespace) -> list[str]:
-    """The rules and chains of all nat tables, of either backend and family."""
+    """The rules and chains of all nat tables, of any backend and family."""
     text = ""
     for name in (
         "iptables-legacy",
@@ -31,8 +33,10 @@ def rules(namespace: Namespace) -> list[str]:
         "ip6tables-nft",
     ):
         text += namespace.exec([f"{name}-save", "-t", "nat"]).stdout
+    native = namespace.exec(["nft", "list", "table", "inet", "proxy_init"]).stdout
     return [
-        line for line in text.splitlines() if line.startswith("-A") or "- [" in line
+        *(li for li in text.splitlines() if li.startswith("-A") or "- [" in li),
+        *native.splitlines(),
     ]
 
 
@@ -165,26 +169,30 @@ def test_lock_is_not_needed_when_nothing_is_written(
     assert done.returncode == 0, done.stderr
 
 
-def test_nft_takes_no_xtables_lock(namespace: Namespace, tmp_path: Path) -> None:
-    """Through nft the rules are installed and removed while the lock is held."""
+@pytest.mark.parametrize("mode", ON_NF_TABLES)
+def test_nf_tables_takes_no_xtables_lock(
+    namespace: Namespace, tmp_path: Path, mode: str
+) -> None:
+    """Through it the rules are installed and removed while the lock is held."""
     lock = tmp_path / "lock"
     with held(lock, "holder"):
-        install = proxy_init(namespace, lock, *ARGUMENTS, "--iptables-mode", "nft")
+        install = proxy_init(namespace, lock, *ARGUMENTS, "--iptables-mode", mode)
         assert len(rules(namespace)) > 0
         cleanup = proxy_init(namespace, lock, "cleanup")
     assert (install.returncode, cleanup.returncode) == (0, 0)
     assert rules(namespace) == []
 
 
+@pytest.mark.parametrize("mode", ON_NF_TABLES)
 def test_leftovers_behind_a_held_lock_undo_the_run(
-    namespace: Namespace, tmp_path: Path
+    namespace: Namespace, tmp_path: Path, mode: str
 ) -> None:
     """When the other backend's old rules can't go, the new ones don't stay."""
     assert namespace.exec([PROGRAM, *ARGUMENTS]).returncode == 0
     before = rules(namespace)
     lock = tmp_path / "lock"
     with held(lock, "holder"):
-        nft = (*ARGUMENTS, "--iptables-mode", "nft")
+        nft = (*ARGUMENTS, "--iptables-mode", mode)
         done = proxy_init(namespace, lock, *nft, *WAIT)
     assert done.returncode == 1
     assert "holder" in errors(done.stderr)[-1]
@@ -219,9 +227,12 @@ def test_read_only_run(namespace: Namespace) -> None:
     assert "emptyDir" in error
 
 
-def test_read_only_run_is_no_matter_to_nft(namespace: Namespace) -> None:
-    """Mode nft installs where the lock file can't be opened."""
-    done = in_read_only_run(namespace, *ARGUMENTS, "--iptables-mode", "nft")
+@pytest.mark.parametrize("mode", ON_NF_TABLES)
+def test_read_only_run_is_no_matter_to_nf_tables(
+    namespace: Namespace, mode: str
+) -> None:
+    """Modes on nf_tables install where the lock file can't be opened."""
+    done = in_read_only_run(namespace, *ARGUMENTS, "--iptables-mode", mode)
     assert done.returncode == 0, done.stderr
     assert len(rules(namespace)) > 0
 

@@ -1,4 +1,4 @@
-"""Upstream's integration lab, case by case, in both backends and both families.
+"""Upstream's integration lab, case by case, in every mode and both families.
 
 One namespace for each of its pods, joined by a bridge, and one for the tester.
 The servers behave as upstream's test service: ``/`` says who answers, and
