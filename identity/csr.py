@@ -27,6 +27,11 @@ _EC_P256 = encode(
     encode(OID, bytes.fromhex("2a8648ce3d0201")),  # 1.2.840.10045.2.1 ecPublicKey
     encode(OID, bytes.fromhex("2a8648ce3d030107")),  # 1.2.840.10045.3.1.7 P-256
 )
+P256 = bytes((SEQUENCE, 0x59)) + _EC_P256 + bytes((BIT_STRING, 0x42, 0x00, 0x04))
+"""How a P-256 public key begins, DER and uncompressed; x and y follow."""
+
+P256_SIZE = len(P256) + 64
+
 _ECDSA_SHA256 = encode(SEQUENCE, encode(OID, bytes.fromhex("2a8648ce3d040302")))
 _COMMON_NAME = encode(OID, bytes.fromhex("550403"))
 _SUBJECT_ALT_NAME = encode(OID, bytes.fromhex("551d11"))
@@ -56,22 +61,20 @@ def csr_der(name: str, point: bytes, sign: Callable[[bytes], bytes]) -> bytes:
     `name` is a checked local name; `sign` returns the ECDSA-SHA256 signature in
     DER. The common name may have more than the 64 characters that RFC 5280 grants.
     """
-    text = name.encode("ascii")
-    subject = encode(
-        SET, encode(SEQUENCE, _COMMON_NAME, encode(PRINTABLE_STRING, text))
-    )
-    san = encode(
-        SEQUENCE,
-        _SUBJECT_ALT_NAME,
-        encode(OCTET_STRING, encode(SEQUENCE, encode(_DNS_NAME, text))),
-    )
-    attribute = encode(SEQUENCE, _EXTENSION_REQUEST, encode(SET, encode(SEQUENCE, san)))
-    info = encode(
-        SEQUENCE,
-        _ZERO,
-        encode(SEQUENCE, subject),
-        encode(SEQUENCE, _EC_P256, encode(BIT_STRING, b"\x00", point)),
-        encode(context(0), attribute),
-    )
+    info = request_info(common_name(name), P256 + point[1:], name)
     signature = encode(BIT_STRING, b"\x00", sign(info))
     return encode(SEQUENCE, info, _ECDSA_SHA256, signature)
+
+
+def common_name(name: str, kind: int = PRINTABLE_STRING) -> bytes:
+    """A subject of one common name, as the kind of string that the tag says."""
+    text = encode(kind, name.encode("ascii"))
+    return encode(SEQUENCE, encode(SET, encode(SEQUENCE, _COMMON_NAME, text)))
+
+
+def request_info(subject: bytes, public_key: bytes, name: str) -> bytes:
+    """What a request for one DNS name says, before its signature; all DER."""
+    names = encode(SEQUENCE, encode(_DNS_NAME, name.encode("ascii")))
+    san = encode(SEQUENCE, _SUBJECT_ALT_NAME, encode(OCTET_STRING, names))
+    attribute = encode(SEQUENCE, _EXTENSION_REQUEST, encode(SET, encode(SEQUENCE, san)))
+    return encode(SEQUENCE, _ZERO, subject, public_key, encode(context(0), attribute))

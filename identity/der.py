@@ -7,10 +7,12 @@ of more than 64 characters, which identities often have.
 
 from __future__ import annotations
 
+BOOLEAN = 0x01
 INTEGER = 0x02
 BIT_STRING = 0x03
 OCTET_STRING = 0x04
 OID = 0x06
+UTF8_STRING = 0x0C
 PRINTABLE_STRING = 0x13
 UTC_TIME = 0x17
 GENERALIZED_TIME = 0x18

@@ -27,6 +27,10 @@ def configure(level: str, form: str) -> None:
     """Send what the commands log, from a level on, to standard error."""
     import logging  # noqa: PLC0415  (8 ms that the bootstrap does not need)
 
+    # Nobody reads these of a record, and finding them out costs half of a line.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None  # noqa: SLF001  (documented: no frames are looked up)
+
     class Lines(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             name = record.levelname.lower()

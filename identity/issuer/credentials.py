@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from identity import ca, pem
+from identity import ca, leaf, pem
 from identity.errors import BadTrustAnchors
 from identity.issuer import path
 from identity.issuer.errors import CredentialsError, IssuerInvalid
@@ -61,25 +61,28 @@ class Credentials:
 
     `chain_der` is what goes out with each leaf: the issuer, then the certificates
     that followed it in its file. `not_after` is the earliest end among those.
+    From `first` to `last` all of `path` is valid.
     """
 
     authority: ca.Authority
+    template: leaf.Template
     chain_der: tuple[bytes, ...]
     not_after: dt.datetime
     path: path.Path
+    first: dt.datetime
+    last: dt.datetime
     anchors: tuple[x509.Certificate, ...]
     others: tuple[x509.Certificate, ...]
 
     def verify(self, now: dt.datetime) -> None:
         """Raise `IssuerInvalid` unless the issuer is good at this time."""
-        try:
-            path.check_times(self.path, now)
-        except path.NoPath:
+        if self.first <= now <= self.last:
+            return
+        try:  # another way up may still be good
             issuer = self.authority.certificate
-            try:  # another way up may still be good
-                path.find_path(issuer, self.others, self.anchors, now)
-            except path.NoPath as error:
-                raise IssuerInvalid(str(error)) from error
+            path.find_path(issuer, self.others, self.anchors, now)
+        except path.NoPath as error:
+            raise IssuerInvalid(str(error)) from error
 
 
 def read_anchors(location: Path) -> bytes:
@@ -127,11 +130,15 @@ def load(files: Files, now: dt.datetime, name: str) -> Credentials:
     except path.NoPath as error:
         whose = f"issuer credentials for '{name}' with trust anchors"
         raise CredentialsError(f"failed to verify {whose}: {error}") from error
+    authority = ca.Authority(certificate=certificate, key=key)
     return Credentials(
-        authority=ca.Authority(certificate=certificate, key=key),
+        authority=authority,
+        template=leaf.template(authority),
         chain_der=tuple(c.public_bytes(Encoding.DER) for c in (certificate, *others)),
         not_after=min(c.not_valid_after_utc for c in (certificate, *others)),
         path=found,
+        first=max(c.not_valid_before_utc for c in found),
+        last=min(c.not_valid_after_utc for c in found),
         anchors=anchors,
         others=tuple(others),
     )

@@ -13,9 +13,12 @@ from dataclasses import dataclass, field
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from identity.ca import EMPTY_NAME
+from identity import csr
+from identity.der import PRINTABLE_STRING, UTF8_STRING
 from identity.issuer.errors import Malformed, NotEntitled, SigningFailed
+from identity.leaf import NO_SUBJECT
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _MAX_SUBDOMAIN = 253
@@ -31,6 +34,12 @@ _UNPARSABLE = (
 )
 """What `cryptography` raises for requests that are none."""
 
+_NOT_VALIDATED: tuple[tuple[type[x509.GeneralName], str], ...] = (
+    (x509.RFC822Name, "email addresses"),
+    (x509.IPAddress, "IP addresses"),
+    (x509.UniformResourceIdentifier, "URIs"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -43,11 +52,18 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Csr:
-    """A signing request, taken apart: what it asks for."""
+    """A signing request, taken apart: what it asks for.
+
+    `kinds` are those of its alternative names, unless they are the usual; `subject`
+    and `public_key` are those of the certificate, DER, the latter if it is known.
+    """
 
     parsed: x509.CertificateSigningRequest = field(repr=False)
-    subject: x509.Name
-    names: tuple[x509.GeneralName, ...]
+    subject: bytes
+    common_names: tuple[str, ...]
+    dns_names: tuple[str, ...]
+    kinds: tuple[type[x509.GeneralName], ...] = ()
+    public_key: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,38 +115,27 @@ def check_parts(request: Request) -> Csr:
     if not request.csr_der:
         raise Malformed("missing certificate signing request")
     try:
-        with warnings.catch_warnings():
-            # Names of more than 64 characters are common here, and fine. What else
-            # the library has to remark is judged by the checks, not by warnings.
-            warnings.simplefilter("ignore")
-            parsed = x509.load_der_x509_csr(request.csr_der)
-            subject = parsed.subject
-            names = _alternative_names(parsed)
+        parsed = x509.load_der_x509_csr(request.csr_der)
+        return _usual(parsed, request.identity) or _any(parsed)
     except _UNPARSABLE as error:
         reason = f"invalid certificate signing request: {shown(str(error))}"
         raise Malformed(reason) from error
-    return Csr(parsed, subject, names)
 
 
-def check_csr(csr: Csr, identity: str) -> None:
+def check_csr(request: Csr, identity: str) -> None:
     """Let a request pass that is for the identity alone, signed with its own key."""
-    dns = [name.value for name in csr.names if isinstance(name, x509.DNSName)]
-    if len(dns) != 1:
+    if len(request.dns_names) != 1:
         raise NotEntitled("CSR must have exactly one DNSName")
-    if dns[0] != identity:
-        names = f"csr={shown(dns[0])}; req={shown(identity)}"
+    if request.dns_names[0] != identity:
+        names = f"csr={shown(request.dns_names[0])}; req={shown(identity)}"
         raise NotEntitled(f"CSR name does not match requested identity: {names}")
-    for common_name in csr.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME):
-        if common_name.value not in ("", identity):
-            raise NotEntitled(f"invalid CommonName: {shown(str(common_name.value))}")
-    for kind, called in (
-        (x509.RFC822Name, "email addresses"),
-        (x509.IPAddress, "IP addresses"),
-        (x509.UniformResourceIdentifier, "URIs"),
-    ):
-        if any(isinstance(name, kind) for name in csr.names):
+    for common_name in request.common_names:
+        if common_name not in ("", identity):
+            raise NotEntitled(f"invalid CommonName: {shown(common_name)}")
+    for kind, called in _NOT_VALIDATED:
+        if kind in request.kinds:
             raise NotEntitled(f"cannot validate {called}")
-    if not _is_signed(csr.parsed):
+    if not _is_signed(request.parsed):
         raise NotEntitled("CSR is not signed with the key that it is for")
 
 
@@ -156,28 +161,18 @@ def check_account(domain: Domain, account: Account, identity: str) -> None:
         )
 
 
-def certifiable_key(csr: Csr) -> ec.EllipticCurvePublicKey:
-    """The public key to certify: elliptic, of any curve."""
+def certifiable_key(request: Csr) -> bytes:
+    """The public key to certify, DER: elliptic, of any curve."""
+    if request.public_key:
+        return request.public_key
     try:
-        key = csr.parsed.public_key()
+        key = request.parsed.public_key()
     except _UNPARSABLE as error:
         raise SigningFailed("CSR must contain an ECDSA public key") from error
     if not isinstance(key, ec.EllipticCurvePublicKey):
         kind = type(key).__name__
         raise SigningFailed(f"CSR must contain an ECDSA public key: {kind}")
-    return key
-
-
-def certified_subject(csr: Csr) -> x509.Name:
-    """The subject of the certificate: the checked common name alone, or nothing.
-
-    The name as it was parsed is used again, since one of more than 64 characters
-    can't be built anew.
-    """
-    only = list(csr.subject)
-    if len(only) == 1 and only[0].oid == x509.NameOID.COMMON_NAME and only[0].value:
-        return csr.subject
-    return EMPTY_NAME
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 def shown(text: str) -> str:
@@ -185,18 +180,68 @@ def shown(text: str) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
+def _usual(parsed: x509.CertificateSigningRequest, identity: str) -> Csr | None:
+    """A request that says the identity and nothing else, byte by byte; or None.
+
+    That is what everybody sends who means well, and it needs no closer look: its key
+    is judged with its signature.
+    """
+    said = parsed.tbs_certrequest_bytes
+    at = said.find(csr.P256)
+    public_key = said[at : at + csr.P256_SIZE]
+    if at < 0 or not identity.isascii():
+        return None
+    for kind in (PRINTABLE_STRING, UTF8_STRING):
+        subject = csr.common_name(identity, kind)
+        if said == csr.request_info(subject, public_key, identity):
+            return Csr(parsed, subject, (identity,), (identity,), public_key=public_key)
+    if said == csr.request_info(NO_SUBJECT, public_key, identity):
+        return Csr(parsed, NO_SUBJECT, (), (identity,), public_key=public_key)
+    return None
+
+
+def _any(parsed: x509.CertificateSigningRequest) -> Csr:
+    """What any request asks for."""
+    with warnings.catch_warnings():
+        # Names of more than 64 characters are common here, and fine. What else
+        # the library has to remark is judged by the checks, not by warnings.
+        warnings.simplefilter("ignore")
+        subject = parsed.subject
+        names = _alternative_names(parsed)
+        common_names = subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+    return Csr(
+        parsed,
+        _certified(subject),
+        common_names=tuple(str(name.value) for name in common_names),
+        dns_names=tuple(n.value for n in names if isinstance(n, x509.DNSName)),
+        kinds=tuple(map(type, names)),
+    )
+
+
+def _certified(subject: x509.Name) -> bytes:
+    """The subject of the certificate: the checked common name alone, or nothing.
+
+    The name as it was parsed is used again, since one of more than 64 characters
+    can't be built anew.
+    """
+    only = list(subject)
+    if len(only) == 1 and only[0].oid == x509.NameOID.COMMON_NAME and only[0].value:
+        return subject.public_bytes()
+    return NO_SUBJECT
+
+
 def _alternative_names(
-    csr: x509.CertificateSigningRequest,
+    parsed: x509.CertificateSigningRequest,
 ) -> tuple[x509.GeneralName, ...]:
     try:
-        found = csr.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        found = parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except x509.ExtensionNotFound:
         return ()
     return tuple(found.value)
 
 
-def _is_signed(csr: x509.CertificateSigningRequest) -> bool:
+def _is_signed(parsed: x509.CertificateSigningRequest) -> bool:
     try:
-        return csr.is_signature_valid
+        return parsed.is_signature_valid
     except (*_UNPARSABLE, InvalidSignature):
         return False

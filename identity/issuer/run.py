@@ -16,7 +16,7 @@ from identity.issuer.credentials import parse_anchors, read_anchors
 from identity.issuer.errors import IssuerError
 from identity.issuer.metrics import Metrics
 from identity.issuer.policy import check_domain
-from identity.issuer.worker import Worker
+from identity.issuer.worker import Worker, new_loop
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 READY = "ready to certify"
@@ -26,7 +26,8 @@ _log = logging.getLogger(__name__)
 
 def run(config: IssuerConfig) -> None:
     """Serve; raises `IssuerError` when that can't be."""
-    asyncio.run(_serve(config))
+    with asyncio.Runner(loop_factory=lambda: new_loop(config)) as runner:
+        runner.run(_serve(config))
 
 
 def is_enabled(config: IssuerConfig) -> bool:

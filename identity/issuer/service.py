@@ -7,11 +7,9 @@ import hashlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
-
-from identity import ca
+from identity import ca, leaf
 from identity.issuer import events, policy
 from identity.issuer.config import IssuerConfig
 from identity.issuer.credentials import Credentials
@@ -33,11 +31,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Certified:
-    """A certificate, those above it, and its end."""
+    """A certificate, those above it, and its end in seconds since 1970."""
 
     leaf_der: bytes
     chain_der: tuple[bytes, ...]
-    not_after: dt.datetime
+    not_after_s: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,32 +96,53 @@ class Certifier:
         self, credentials: Credentials, csr: Csr, account: Account, identity: str
     ) -> Certified:
         """Sign what was checked; of the CSR only the key, and the name as checked."""
-        names: list[x509.GeneralName] = [x509.DNSName(identity)]
+        names = [(leaf.DNS, identity)]
         if self.config.spiffe:
-            spiffe_id = self.config.domain.spiffe_id(account)
-            names.append(x509.UniformResourceIdentifier(spiffe_id))
-        holder = ca.Holder(
+            names.append((leaf.URI, self.config.domain.spiffe_id(account)))
+        period = self._period(credentials)
+        fields = leaf.Fields(
+            subject=csr.subject,
             public_key=policy.certifiable_key(csr),
             names=names,
-            subject=policy.certified_subject(csr),
+            validity=period.der,
+            serial=ca.serial_from(self.random(SERIAL_BYTES)),
         )
-        validity = self._validity(credentials)
-        serial = ca.serial_from(self.random(SERIAL_BYTES))
-        leaf = ca.issue_leaf(credentials.authority, holder, validity, serial)
-        der = leaf.public_bytes(Encoding.DER)
-        end = validity.not_after.strftime("%Y-%m-%d %H:%M:%S +0000 UTC")
+        der = leaf.issue(credentials.template, credentials.authority.key, fields)
         digest = hashlib.sha256(der).hexdigest()
-        message = f"issued certificate for {identity} until {end}: {digest}"
+        message = f"issued certificate for {identity} until {period.end}: {digest}"
         _log.info("%s", message)
         self.events.send(events.issued(account, message))
-        return Certified(der, credentials.chain_der, validity.not_after)
+        return Certified(der, credentials.chain_der, period.not_after_s)
 
-    def _validity(self, credentials: Credentials) -> ca.Validity:
+    def _period(self, credentials: Credentials) -> Period:
         """From a little in the past, for clocks that are behind, to the end."""
-        skew = self.config.skew
-        now = self.clock()
-        last = now + self.config.lifetime + skew
-        return ca.Validity(
-            not_before=(now - skew).replace(microsecond=0),
-            not_after=min(last, credentials.not_after).replace(microsecond=0),
+        return _period(
+            int(self.clock().timestamp()),
+            self.config.lifetime,
+            self.config.skew,
+            credentials.not_after,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A validity in the forms that are needed: for certificates, answers, messages."""
+
+    der: bytes
+    not_after_s: int
+    end: str
+
+
+@lru_cache(maxsize=4)
+def _period(
+    now_s: int, lifetime: dt.timedelta, skew: dt.timedelta, not_after: dt.datetime
+) -> Period:
+    """The validity of all certificates of the same second."""
+    now = dt.datetime.fromtimestamp(now_s, dt.UTC)
+    last = min(now + lifetime + skew, not_after)
+    validity = ca.Validity(
+        not_before=(now - skew).replace(microsecond=0),
+        not_after=last.replace(microsecond=0),
+    )
+    shown_end = last.strftime("%Y-%m-%d %H:%M:%S +0000 UTC")
+    return Period(leaf.validity_der(validity), int(last.timestamp()), shown_end)

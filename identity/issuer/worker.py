@@ -17,6 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import uvloop
+
 from identity.issuer import access, events
 from identity.issuer.api import AT_ONCE, KubernetesClient
 from identity.issuer.config import KUBERNETES, IssuerConfig, split_address
@@ -48,6 +50,18 @@ class Outside:
     random: Callable[[int], bytes] = os.urandom
     environment: Callable[[], dict[str, str]] = lambda: dict(os.environ)
     mount: Path = access.MOUNT
+
+
+def new_loop(config: IssuerConfig) -> asyncio.AbstractEventLoop:
+    """The loop to serve in.
+
+    gRPC makes sixteen callbacks for each call; in uvloop they cost a fifth less of
+    all CPU time. Its TLS transports don't carry the terminator's relay, so where TLS
+    ends here it is asyncio's own.
+    """
+    if config.tls_certificate is not None:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 class Worker:

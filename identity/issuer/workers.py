@@ -33,7 +33,7 @@ from identity.issuer.config import IssuerConfig, split_address
 from identity.issuer.errors import IssuerError
 from identity.issuer.metrics import Metrics
 from identity.issuer.run import READY, STOP_SIGNALS, is_enabled, say_admin, stop_signal
-from identity.issuer.worker import Worker
+from identity.issuer.worker import Worker, new_loop
 
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """Where prometheus_client, from its import on, keeps the values of a process."""
@@ -153,7 +153,8 @@ def main() -> None:
     config: IssuerConfig = pickle.load(sys.stdin.buffer)  # noqa: S301
     logs.configure(config.log_level, config.log_format)
     try:
-        asyncio.run(_work(config))
+        with asyncio.Runner(loop_factory=lambda: new_loop(config)) as runner:
+            runner.run(_work(config))
     except IssuerError as error:
         print(str(error).replace("\n", " "), flush=True)  # noqa: T201  (to the parent)
         sys.exit(1)

@@ -13,7 +13,7 @@ from typing import Any
 from identity.issuer.config import IssuerConfig
 from identity.issuer.metrics import Metrics
 from identity.issuer.policy import Domain
-from identity.issuer.worker import Outside, Worker
+from identity.issuer.worker import Outside, Worker, new_loop
 from identity.testing.authority import CA
 from identity.testing.kubernetes import KubernetesApi
 from identity.testing.projected import project
@@ -60,7 +60,7 @@ def serving(
     worker = Worker(config, metrics, outside)
     ready = threading.Event()
     stop = asyncio.Event()
-    loop = asyncio.new_event_loop()
+    loop = new_loop(config)
     failures: list[BaseException] = []
 
     async def serve() -> None:

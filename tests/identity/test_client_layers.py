@@ -22,7 +22,7 @@ PURE = (
         "credentials",
         "trust",
     ),
-    *("config", "env", "errors"),
+    *("config", "env", "errors", "leaf", "issuer/policy", "issuer/tokens"),
 )
 EFFECTS = {
     *("os", "subprocess", "socket", "grpc", "click", "time", "logging", "asyncio"),

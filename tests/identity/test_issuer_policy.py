@@ -11,11 +11,12 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.asymmetric.types import (
     CertificateIssuerPrivateKeyTypes,
 )
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from identity import keys
+from identity import ca, keys
+from identity import csr as csr_module
 from identity.issuer import policy
 from identity.issuer.errors import Malformed, NotEntitled, Refusal, SigningFailed
 from identity.issuer.policy import Account, Csr, Domain, Request
@@ -96,6 +97,7 @@ def test_what_is_no_csr_is_malformed(csr: bytes) -> None:
 
 
 DNS = x509.DNSName(NAME)
+NOBODY = ca.EMPTY_NAME.public_bytes()
 
 
 @pytest.mark.parametrize(
@@ -176,7 +178,49 @@ def test_good_requests_pass(csr: bytes) -> None:
     """What names the identity alone passes, with a key of any curve."""
     found = parsed(csr)
     policy.check_csr(found, NAME)
-    assert policy.certifiable_key(found) == found.parsed.public_key()
+    key = found.parsed.public_key()
+    assert policy.certifiable_key(found) == key.public_bytes(
+        Encoding.DER, PublicFormat.SubjectPublicKeyInfo
+    )
+
+
+@pytest.mark.parametrize(
+    ("csr", "name"),
+    [
+        pytest.param(csr_der(NAME, new_key()), NAME, id="without a subject"),
+        pytest.param(make_csr(DNS, subject=NAME), NAME, id="a name in UTF-8"),
+        pytest.param(keys.csr_der(keys.generate(), NAME), NAME, id="as proxies do"),
+        pytest.param(keys.csr_der(keys.generate(), LONG), LONG, id="a long name"),
+    ],
+)
+def test_usual_requests_are_read_as_all_others(csr: bytes, name: str) -> None:
+    """Taken at a glance or apart, a request says the same."""
+    glance, apart = parsed(csr, name), parsed(csr, "another")
+    assert glance.public_key
+    assert not apart.public_key
+    assert policy.certifiable_key(glance) == policy.certifiable_key(apart)
+    assert glance.subject == apart.subject
+    assert glance.common_names == apart.common_names
+    assert glance.dns_names == apart.dns_names == (name,)
+
+
+@pytest.mark.parametrize(
+    "csr",
+    [
+        pytest.param(make_csr(DNS, organization="o"), id="another attribute"),
+        pytest.param(make_csr(DNS, x509.DNSName("b.example")), id="another name"),
+        pytest.param(make_csr(DNS, subject="b.example"), id="another common name"),
+        pytest.param(
+            make_csr(DNS, key=ec.generate_private_key(ec.SECP384R1())), id="P-384"
+        ),
+        pytest.param(
+            make_csr(DNS, key=rsa.generate_private_key(65537, 2048)), id="RSA"
+        ),
+    ],
+)
+def test_what_says_more_is_not_usual(csr: bytes) -> None:
+    """Anything beyond the identity and a P-256 key is looked at closely."""
+    assert not parsed(csr).public_key
 
 
 def test_names_of_more_than_64_characters_pass(
@@ -185,8 +229,7 @@ def test_names_of_more_than_64_characters_pass(
     """A long common name, which Linkerd's proxies send, is no reason to complain."""
     found = parsed(keys.csr_der(keys.generate(), LONG), LONG)
     policy.check_csr(found, LONG)
-    subject = policy.certified_subject(found)
-    assert [attribute.value for attribute in subject] == [LONG]
+    assert found.subject == csr_module.common_name(LONG)
     assert not recwarn.list
 
 
@@ -210,17 +253,27 @@ def test_other_kinds_of_keys_are_not_certified(
 @pytest.mark.parametrize(
     ("csr", "subject"),
     [
-        pytest.param(csr_der(NAME, new_key()), "", id="none stays none"),
+        pytest.param(csr_der(NAME, new_key()), NOBODY, id="none stays none"),
         pytest.param(
-            make_csr(DNS, organization="evil corp"), "", id="others are dropped"
+            make_csr(DNS, organization="evil corp"), NOBODY, id="others are dropped"
+        ),
+        pytest.param(
+            make_csr(DNS, subject=NAME, organization="evil corp"),
+            NOBODY,
+            id="and the name with them",
+        ),
+        pytest.param(
+            make_csr(DNS, subject=NAME),
+            ca.common_name(NAME).public_bytes(),
+            id="the name stays",
         ),
     ],
 )
 def test_of_the_subject_only_the_checked_name_is_taken(
-    csr: bytes, subject: str
+    csr: bytes, subject: bytes
 ) -> None:
     """Attributes that nobody checked do not get into a certificate."""
-    assert policy.certified_subject(parsed(csr)).rfc4514_string() == subject
+    assert parsed(csr).subject == subject
 
 
 @pytest.mark.parametrize(
