@@ -37,11 +37,18 @@ class RootCommand(click.Group):
         return list(LAZY)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import a command."""
+        """Import a command, and say what to install where that fails."""
         if cmd_name not in LAZY:
             return None
         module, _, name = LAZY[cmd_name].partition(":")
-        found = getattr(importlib.import_module(module), name)
+        try:
+            found = getattr(importlib.import_module(module), name)
+        except ModuleNotFoundError as error:
+            package = (error.name or "a package").partition(".")[0]
+            raise click.ClickException(
+                f"{package} is not installed: the injector comes with an extra, "
+                "pip install 'proxyinit[inject]'"
+            ) from error
         if not isinstance(found, click.Command):
             raise TypeError(f"{LAZY[cmd_name]} is no command")
         return found

@@ -396,3 +396,18 @@ def test_nowhere_to_write_nothing_to_read(redirect: str, told: str) -> None:
     assert done.returncode == 1
     assert told in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_without_the_extra() -> None:
+    """Who has installed too little is told what to install."""
+    code = (
+        "import sys; sys.modules['yaml'] = None; "
+        "from proxyinit.inject.cli import main; sys.exit(main(['inject', '-']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True
+    )
+
+    assert done.returncode == 1
+    assert "yaml is not installed" in done.stderr
+    assert "pip install 'proxyinit[inject]'" in done.stderr
