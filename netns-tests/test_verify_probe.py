@@ -127,12 +127,15 @@ def test_a_loop_is_caught(lab: Lab, iptables_mode: str) -> None:
     assert checks["probe as proxy, IPv6"]["state"] == "ok"
 
 
-def test_another_program_that_answers_is_caught(lab: Lab) -> None:
+@pytest.mark.parametrize("running", [False, True], ids=["no proxy", "a proxy"])
+def test_another_program_that_answers_is_caught(lab: Lab, *, running: bool) -> None:
     """Redirected to a port where somebody listens who is not the proxy."""
     install(lab.pod, "nft")
     chain, rule = "PROXY_INIT_OUTPUT 3", "-p tcp -j REDIRECT --to-ports 4150"
     sh(lab.pod, f"iptables-nft -t nat -R {chain} {rule}")
     lab.stand_in(lab.pod, "impostor", (4150,), uid=1000)
+    if running:
+        lab.proxy()
     code, checks = probe(lab.pod, *ARGUMENTS)
 
     assert code == 3
