@@ -27,6 +27,9 @@ SOURCE = Path(__file__).parents[2]
 STANDARD_LIBRARY = Path("/usr/lib/python3.11")
 ARCHIVE = "config-3.11-*/libpython3.11.a"
 LAUNCHER = SOURCE / "images/proxy-init/launcher.c"
+COMPILERS = (".c", ".h", ".hpp", ".pxd", ".pxi", ".pyi", ".pyx")
+"""Sources and declarations in wheels, which nobody reads at run time."""
+
 SHEBANG = "#!/usr/bin/python3.11 -I\n"
 """Isolated: no PYTHON* variable counts, no folder of a user."""
 
@@ -65,7 +68,11 @@ def add_packages(root: Root, contents: dict[str, Any]) -> None:
     for pattern in ("__pycache__", "tests"):
         for path in list(library.rglob(pattern)):
             shutil.rmtree(path)
+    for path in list(library.rglob("*")):
+        if path.suffix in COMPILERS:
+            path.unlink()
     for path in sorted(library.rglob("*.so")):
+        _run(["strip", "--strip-unneeded", str(path)])
         root.add_libraries(path)
     licence = root.new_file("/usr/share/doc/proxyinit/copyright", 0o644)
     shutil.copy(SOURCE / "LICENSE", licence)

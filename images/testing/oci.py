@@ -55,6 +55,8 @@ class Spec:
     security: Security = Security()
     environment: Mapping[str, str] | None = None
     mounts: Sequence[Mount] = ()
+    host_pid: bool = False
+    """Whether it sees the processes of the node."""
 
 
 def configuration(
@@ -68,7 +70,8 @@ def configuration(
     }
     linux: dict[str, Any] = {
         "namespaces": [
-            *({"type": kind} for kind in ("pid", "ipc", "uts", "mount")),
+            *({"type": kind} for kind in ("ipc", "uts", "mount")),
+            *([] if spec.host_pid else [{"type": "pid"}]),
             {"type": "network", "path": spec.namespace},
         ],
         "cgroupsPath": f"/{name}",

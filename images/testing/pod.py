@@ -19,6 +19,7 @@ ARGUMENTS = (
 )
 """What they give to linkerd-init by default."""
 
+IDENTITY_FOLDER = "/var/run/linkerd/identity/end-entity"
 STAND_IN = Path(__file__).with_name("stand_in.py")
 
 
@@ -40,14 +41,21 @@ def linkerd_init(
 
 
 def stand_in(
-    built: Built, namespace: str, user: int, *words: str, mounts: Sequence[Mount] = ()
+    built: Built, namespace: str, user: int, *words: str, identity: str = ""
 ) -> Spec:
-    """A container with a stand-in (see `stand_in`), on Debian's own Python."""
+    """A container with a stand-in (see `stand_in`), on Debian's own Python.
+
+    With `identity`, a folder of the node, it speaks mTLS with the files there.
+    """
     code = Mount(str(STAND_IN), "/stand_in.py", read_only=True)
     return Spec(
         str(built.base.root),
         ["/usr/bin/python3", "-I", "-u", "/stand_in.py", *words],
         namespace,
         Security(user, user, ()),
-        mounts=[code, *mounts],
+        {"IDENTITY": IDENTITY_FOLDER} if identity else {},
+        [
+            code,
+            *([Mount(identity, IDENTITY_FOLDER, read_only=True)] if identity else []),
+        ],
     )

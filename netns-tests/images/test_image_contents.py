@@ -31,7 +31,9 @@ FRONTENDS = [
 PROGRAMS = {
     "init": {
         *FRONTENDS,
+        "/usr/lib/linkerd/linkerd2-network-validator",
         "/usr/lib/linkerd/linkerd2-proxy-init",
+        "/usr/local/bin/network-validator",
         "/usr/local/bin/proxy-init",
         "/usr/sbin/nft",
         "/usr/sbin/xtables-legacy-multi",
@@ -149,15 +151,25 @@ def test_configuration(image: Image) -> None:
     assert re.fullmatch(r"[0-9a-f]{40}", labels[f"{prefix}revision"])
 
 
-def test_paths_that_charts_call(built: Built) -> None:
+PATHS = [
+    pytest.param("init", "linkerd2-proxy-init", "proxy-init", id="proxy-init"),
+    pytest.param(
+        "init", "linkerd2-network-validator", "network-validator", id="validator"
+    ),
+    pytest.param(
+        "identity", "linkerd2-proxy-identity", "proxy-identity", id="identity"
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "path", "program"), PATHS)
+def test_paths_that_charts_call(
+    built: Built, name: str, path: str, program: str
+) -> None:
     """Linkerd's paths lead to our programs."""
-    paths = {
-        "/usr/lib/linkerd/linkerd2-proxy-init": built.init,
-        "/usr/lib/linkerd/linkerd2-proxy-identity": built.identity,
-    }
-    for path, image in paths.items():
-        (entry,) = image.config["Config"]["Entrypoint"]
-        assert resolved(image, image.program(path)) == image.program(entry)
+    image: Image = getattr(built, name)
+    called = image.program(f"/usr/lib/linkerd/{path}")
+    assert resolved(image, called) == image.program(f"/usr/local/bin/{program}")
 
 
 # === parts ===
@@ -225,7 +237,7 @@ IMPORTED = [
     pytest.param("init", "proxyinit", "/usr/lib/proxy-init", id="init"),
     pytest.param(
         "identity",
-        "identity",
+        "identity,proxyinit.inject",
         "/usr/local/lib/python3.11/dist-packages",
         id="identity",
     ),

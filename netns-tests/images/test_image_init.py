@@ -267,6 +267,8 @@ def test_application_joins_and_operator_looks(pod: Pod, mode: str) -> None:
         words += ["--outbound-ports-to-ignore", "4567,4568"]
         done = node(PROGRAM, *words, "--pid", pid, "--simulate")
         assert (done.returncode, done.stdout) == (0, ""), done.stderr
+        seen = node(PROGRAM, "verify", "--pid", pid)
+        assert seen.returncode == 0, seen.stdout + seen.stderr
     finally:
         container.stop()
 
