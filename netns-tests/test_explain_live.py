@@ -108,6 +108,45 @@ def test_two_backends_in_charge_are_undecided(namespace: Namespace) -> None:
     assert "which of iptables-legacy and iptables-nft" in answer["undecided"][0]
 
 
+def test_tables_of_others_in_nftables_are_followed(namespace: Namespace) -> None:
+    """Those that hook in at another priority, too."""
+    listing = """table ip mesh {
+        chain out {
+            type nat hook output priority -101; policy accept;
+            meta skuid 1337 return
+            ip protocol tcp redirect to :15001
+        }
+    }"""
+    assert namespace.exec(["nft", "-f", "-"], text=listing).returncode == 0
+    where = (f"--netns={namespace.path}", "--from=10.9.9.9", to("10.8.8.8", 80))
+
+    apps = explain(*where, "--uid=1000")
+    proxys = explain(*where, "--uid=1337")
+
+    assert apps["answer"].startswith("redirected to port 15001")
+    assert proxys["outcomes"][0]["kind"] == "untouched"
+    assert [table["name"] for table in apps["tables"]] == ["nftables, table ip mesh"]
+
+
+@pytest.mark.parametrize("asleep", [False, True])
+def test_a_dormant_table_is_not_asked(
+    namespace: Namespace,
+    asleep: bool,  # noqa: FBT001  (a column)
+) -> None:
+    """Of iptables-nft, whose dump does not tell."""
+    rule = "*nat\n-A PREROUTING -p tcp -j REDIRECT --to-ports 5\nCOMMIT\n"
+    assert namespace.exec(["iptables-nft-restore"], text=rule).returncode == 0
+    if asleep:
+        sleep = "add table ip nat { flags dormant; }"
+        assert namespace.exec(["nft", sleep]).returncode == 0
+    ends = ("--from=10.9.9.9", to("10.8.8.8", 80), "--inbound")
+
+    answer = explain(f"--netns={namespace.path}", *ends)
+
+    kind = "untouched" if asleep else "redirected"
+    assert answer["outcomes"][0]["kind"] == kind
+
+
 def test_a_pod_that_is_gone() -> None:
     """The process has ended: a mistake in the arguments, told as such."""
     process = subprocess.Popen(["true"])

@@ -34,7 +34,7 @@ def read_dump(text: str, version: Version) -> list[tuple[str, Ruleset]]:
     """
     try:
         if any(line.startswith("table ") for line in text.split("\n", 200)[:200]):
-            tables = [_nft(table) for table in parse_tables(text) if _is_nat(table)]
+            tables = [_nft(table) for table in parse_tables(text) if is_nat(table)]
             return [(n, t) for n, t in tables if t.version in (version, INET)]
         found = [one for head, part in _parts(text) for one in _iptables(head, part)]
     except DumpError as error:
@@ -111,7 +111,7 @@ def _versions(table: Ruleset) -> set[int]:
     return seen
 
 
-def _is_nat(table: Table) -> bool:
+def is_nat(table: Table) -> bool:
     """Whether the kernel asks a table of nf_tables about destinations."""
     return table.family in ("ip", "ip6", "inet") and any(
         chain.hook.startswith("type nat hook ") for chain in table.ruleset.chains

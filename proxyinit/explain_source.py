@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from proxyinit import netns, options
 from proxyinit.backend import Tables
-from proxyinit.errors import ProxyInitError
-from proxyinit.explain_dump import read_dump
+from proxyinit.errors import CommandFailed, ProxyInitError
+from proxyinit.explain_dump import is_nat, read_dump
 from proxyinit.explain_flags import is_planned, quiet
 from proxyinit.explain_own import (
     FIB_TRIE,
@@ -18,12 +19,14 @@ from proxyinit.explain_own import (
     own_of_ipv6_route,
 )
 from proxyinit.host import Host, read_text
+from proxyinit.iptables_rule import DumpError
 from proxyinit.journal import Journal
 from proxyinit.logs import Log
+from proxyinit.nft_list import parse_tables
 from proxyinit.packet import version_of
 from proxyinit.pflag import Arguments
 from proxyinit.plan import plan, plan_inet
-from proxyinit.rules import INET, IPV4, IPV6, Ruleset, Subnet
+from proxyinit.rules import INET, IPV4, IPV6, OUR_TABLE, Ruleset, Subnet
 from proxyinit.runner import SystemRunner
 from proxyinit.session import Session
 from proxyinit.survey import survey
@@ -96,15 +99,43 @@ def _live(arguments: Arguments) -> Source:
     tables = Tables(runner, log, chosen.lock_wait_s)
     session = Session(chosen, log, Host(), runner, tables, Journal(), _nothing)
     found = survey(session)
-    versions = {IPV4: "IPv4", IPV6: "IPv6", INET: "IPv4 and IPv6"}
-    return Source(
-        tuple((_name(kind), table) for (kind, _), table in found.tables.items()),
-        own_addresses(),
-        tuple(
-            f"{_name(kind)}, {versions[version]}, could not be read: {problem}"
-            for (kind, version), problem in found.problems.items()
-        ),
-    )
+    named = [
+        (_name(kind), _asleep(session, kind, table))
+        for (kind, _), table in found.tables.items()
+    ]
+    unread = [
+        f"{_name(kind)}, {_FAMILIES[version]}, could not be read: {problem}"
+        for (kind, version), problem in found.problems.items()
+    ]
+    if session.host.has_native_tables():
+        try:
+            named += _native(runner)
+        except (CommandFailed, DumpError) as error:
+            unread.append(f"other tables of nftables could not be read: {error}")
+    return Source(tuple(named), own_addresses(), tuple(unread))
+
+
+_FAMILIES = {IPV4: "IPv4", IPV6: "IPv6", INET: "IPv4 and IPv6"}
+_READ_ELSEWHERE = (("inet", OUR_TABLE), ("ip", "nat"), ("ip6", "nat"))
+"""Ours, and those of iptables-nft, which its own programs can read."""
+
+
+def _native(runner: SystemRunner) -> Iterator[tuple[str, Ruleset]]:
+    """Other nat tables of nf_tables, from a listing that changes nothing."""
+    nft = runner.find("nft")
+    if nft is None:
+        raise CommandFailed(["nft"], 127, "", message="nft is not installed")
+    listing = runner.run([nft, "-nnn", "list", "ruleset"]).stdout
+    for table in parse_tables(listing):
+        if (table.family, table.name) not in _READ_ELSEWHERE and is_nat(table):
+            yield f"nftables, table {table.family} {table.name}", table.ruleset
+
+
+def _asleep(session: Session, kind: str, table: Ruleset) -> Ruleset:
+    """The table; marked where iptables-nft's is dormant, which its dump hides."""
+    if kind == "nft" and session.host.nft_nat_is_dormant(table.version):
+        return Ruleset(table.version, table.chains, ("flags dormant",))
+    return table
 
 
 def _nothing(text: str) -> None:
