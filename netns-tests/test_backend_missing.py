@@ -42,7 +42,7 @@ def run(namespace: Namespace, tmp_path: Path) -> Run:
     """
     real = tmp_path / "real"
     real.mkdir()
-    for name in (*LEGACY, *NFT):
+    for name in (*LEGACY, *NFT, "nft"):
         shutil.copy((SBIN / name).resolve(), real)
     folder = tmp_path / "sbin"
     folder.mkdir()
@@ -135,6 +135,37 @@ def test_other_backend_does_the_job_of_both_families(
     assert len(warnings) == 1
     if mode != "plain":
         assert len(lines(done, "warning")) == 1
+
+
+@pytest.mark.parametrize("asked", ["legacy", "nft", "plain", "auto", "nftables"])
+def test_nft_alone_is_enough(namespace: Namespace, run: Run, asked: str) -> None:
+    """A machine without any iptables is redirected natively, whatever was asked for."""
+    done = run(("nft",), "--iptables-mode", asked)
+    assert done.returncode == 0, done.stderr
+    listing = namespace.exec(["nft", "list", "table", "inet", "proxy_init"]).stdout
+    assert listing.count("jump PROXY_INIT_") == 2
+    assert jumps(namespace) == {}
+    warnings = lines(done, "warning")
+    assert (warnings == []) == (asked == "nftables")
+    assert all("can't be used here: not found: " in line for line in warnings)
+
+
+@pytest.mark.parametrize(
+    ("programs", "expected"),
+    [
+        pytest.param((*NFT, *LEGACY), ON_NFT, id="iptables-nft first"),
+        pytest.param(LEGACY, ON_LEGACY, id="then legacy"),
+    ],
+)
+def test_without_nft_iptables_takes_over(
+    namespace: Namespace, run: Run, programs: Sequence[str], expected: dict[str, int]
+) -> None:
+    """Native was asked for, and the first warning names the program that lacks."""
+    done = run(programs, "--iptables-mode", "nftables")
+    assert done.returncode == 0, done.stderr
+    assert jumps(namespace) == expected
+    first = lines(done, "warning")[0]
+    assert "nftables can't be used here: not found: nft; trying iptables-nft" in first
 
 
 def test_ipv4_programs_are_enough_for_ipv4(namespace: Namespace, run: Run) -> None:
