@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from proxyinit.checks import (
 from proxyinit.config import RedirectConfig, parse_subnet
 from proxyinit.deviation import MAX_TOLD, jump_deviations, rule_deviations
 from proxyinit.facts import Facts, Listener, NatHook, Survey
+from proxyinit.iptables_save import parse
 from proxyinit.plan import plan, plan_inet
 from proxyinit.readback import Wanted
 from proxyinit.reconcile import differences
@@ -174,6 +176,51 @@ def test_deviations_are_told_when_there_are_differences(
     )
 
     assert bool(said) == bool(differences(wanted, ours_alone))
+
+
+@PROPERTY
+@given(damaged())
+def test_judging_ends_well(pair: tuple[Ruleset, Ruleset]) -> None:
+    """Whatever state rules are in, there is an answer, and a next step with it."""
+    _, live = pair
+    place = ("nftables" if live.version == INET else "nft", live.version)
+
+    for given_too in (None, WANTED):
+        judgement = judge(facts(survey=Survey({place: live}, {})), given_too)
+
+        assert judgement.exit_code in (INTERCEPTED, DIFFERS)
+        for check in judgement.checks:
+            assert bool(check.advice) == (check.state != OK), check
+
+
+TESTS = Path(__file__).parent
+
+
+def test_rules_of_upstreams_own_program() -> None:
+    """What linkerd2-proxy-init leaves is a redirect like ours, and read back as one."""
+    dump = (TESTS / "golden" / "seed-dump.txt").read_text(encoding="utf-8")
+    found = Facts(survey=Survey({("legacy", IPV4): parse(dump, IPV4)}, {}))
+    judgement = judge(found)
+
+    assert judgement.live is not None
+    assert judgement.live.config.inbound_port == 4143
+    rules = [
+        c for c in judgement.checks if c.name in ("rules", "jumps", "owner bypass")
+    ]
+    assert [check.state for check in rules] == [OK] * 3
+
+
+@pytest.mark.parametrize(
+    "dump",
+    [pytest.param(p, id=p.stem) for p in sorted((TESTS / "dumps").glob("*.txt"))],
+)
+def test_rules_of_others_alone(dump: Path) -> None:
+    """What CNI plugins, Docker, Istio and kube-proxy write is not taken for ours."""
+    table = parse(dump.read_text(encoding="utf-8"), IPV4)
+    judgement = judge(facts(survey=Survey({("nft", IPV4): table}, {})))
+
+    assert (judgement.backend, judgement.live) == ("", None)
+    assert judgement.exit_code == DIFFERS
 
 
 @pytest.mark.parametrize(
