@@ -343,6 +343,27 @@ def test_an_accept_of_another_table_does_not_stop_ours(lab: Lab, version: int) -
     assert lab.outbound(WORLD[version], 9090).who == "proxy"
 
 
+def test_a_table_that_takes_everything_first_is_refused(lab: Lab, version: int) -> None:
+    """With such a table in front no connection would reach the proxy, and none does."""
+    lab.proxy()
+    lab.app(8080)
+    lab.stand_in(lab.pod, "other", [15006], uid=1337)
+    install(lab.pod)
+    chain = "{ type nat hook prerouting priority -101; policy accept; }"
+    sh(
+        lab.pod,
+        f"nft add table inet istio; nft add chain inet istio in '{chain}';"
+        "nft add rule inet istio in meta l4proto tcp redirect to :15006",
+    )
+    assert lab.inbound(8080, version=version).who == "other"
+    done = lab.pod.exec([PROGRAM, *ARGUMENTS, *MODE])
+    assert done.returncode == 1
+    assert "table inet istio holds 'in: meta l4proto tcp" in done.stderr
+    sh(lab.pod, "nft delete table inet istio")
+    install(lab.pod)
+    assert lab.inbound(8080, version=version).who == "proxy"
+
+
 def test_a_redirection_of_another_table_is_pointed_out(lab: Lab, version: int) -> None:
     """One that is asked before ours takes the connection, and the warning said so."""
     lab.proxy()

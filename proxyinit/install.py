@@ -16,6 +16,7 @@ from proxyinit.errors import (
     CommandFailed,
     NotInPlace,
     ProgramMissing,
+    Unreachable,
 )
 from proxyinit.host import CLOSE_WAIT
 from proxyinit.iptables_rule import render_rule
@@ -42,6 +43,7 @@ def install(session: Session, config: RedirectConfig) -> None:
     if options.close_wait_s and not options.simulate:
         session.host.check_sysctl()
     versions = _versions(session)
+    _check_native(session)
     try:
         backend = _install_somewhere(session, config, versions)
         _remove_leftovers(session, backend, versions)
@@ -180,6 +182,15 @@ def _remove_leftovers(
                 _warn_of_rival(session, f"{family(version)}: {other}", text)
     for table, text in _native_rivals(session):
         _warn_of_rival(session, table, text)
+
+
+def _check_native(session: Session) -> None:
+    """Raise `Unreachable` when native rules of others come before any of ours."""
+    if session.host.has_native_tables():
+        from proxyinit.nft_rivals import native_blockers  # noqa: PLC0415
+
+        if blocked := native_blockers(session):
+            raise Unreachable("\n".join(blocked))
 
 
 def _native_rivals(session: Session) -> Iterable[tuple[str, str]]:

@@ -88,24 +88,39 @@ def closed_doors(table: Ruleset) -> Iterator[tuple[str, str]]:
             yield name, chain.policy
 
 
+def always_first(table: Ruleset) -> Iterator[tuple[str, Rule]]:
+    """(chain, rule) that redirects every connection before our hooks are asked.
+
+    For native tables: at a lower priority number, for all of TCP, in the base chain
+    itself.
+    """
+    for chain in table.chains:
+        if not chain.hook.startswith(_HOOKS):
+            continue
+        priority = chain.hook.rpartition(" ")[2]
+        early = priority.removeprefix("-").isdecimal() and int(priority) < -100
+        for rule in chain.rules if early else ():
+            if _target(rule)[0] in ("REDIRECT", "DNAT") and _always(rule):
+                yield chain.name, rule
+
+
 def nat_hooks(table: Ruleset) -> list[str]:
     """The chains of a native table that new connections come in by."""
     return [chain.name for chain in table.chains if chain.hook.startswith(_HOOKS)]
 
 
-def rivals(
-    table: Ruleset, hooks: Sequence[str] = ("PREROUTING", "OUTPUT")
-) -> Iterator[tuple[str, Rule]]:
+def rivals(table: Ruleset, hooks: Sequence[str] = ()) -> Iterator[tuple[str, Rule]]:
     """(chain, rule) of every other redirection of TCP that hooks lead to.
 
     An accept is none: the kernel asks the nat chains of other tables as well, until
-    one redirects (nf_nat_inet_fn).
+    one redirects (nf_nat_inet_fn). With `hooks` the table is a native one of others,
+    where nothing is ours by its name.
     """
-    chains = [*hooks]
+    chains = [*hooks] or ["PREROUTING", "OUTPUT"]
     for chain in chains:  # grows while it is walked
         for rule in table.rules(chain):
             target, _ = _target(rule)
-            if is_jump(rule) or not _can_match(rule):
+            if (not hooks and is_jump(rule)) or not _can_match(rule):
                 continue
             if target in _REDIRECTING:
                 yield chain, rule

@@ -15,6 +15,7 @@ from proxyinit.errors import (
     ProgramMissing,
     ProxyInitError,
     SysctlError,
+    Unreachable,
 )
 from proxyinit.install import install
 from proxyinit.nft_list import parse
@@ -71,7 +72,7 @@ def assert_in_place(
     kernel: FakeKernel, config: RedirectConfig = CONFIG, *, ipv6: bool = True
 ) -> None:
     """The native table is as the configuration asks, and ours are nowhere else."""
-    found = parse(kernel.native.dump())
+    found = parse(kernel.native.listing(OURS))
     assert found == plan_inet(config, ipv6=ipv6)
     for (kind, _), dump in kernel.state().items():
         assert kind not in KINDS or "PROXY_INIT" not in dump
@@ -474,6 +475,57 @@ def test_what_takes_no_connection_is_not_mentioned(harmless: str) -> None:
     feed(kernel, harmless)
 
     assert done(kernel).said("warning") == []
+
+
+EARLY = RIVAL.replace("priority -100", "priority -150")
+
+
+@pytest.mark.parametrize("mode", ["nftables", *KINDS])
+def test_a_table_that_takes_everything_first_is_refused(mode: str) -> None:
+    """It is asked before ours and redirects all of TCP: named, and nothing written."""
+    kernel = FakeKernel()
+    feed(kernel, EARLY.replace("counter jump more", "redirect to :9"))
+
+    failed(
+        kernel,
+        Unreachable,
+        "table inet istio holds 'mine: meta l4proto tcp counter redirect to :9', "
+        "which takes every connection",
+        mode=mode,
+    )
+    failed(kernel, Unreachable, "nft delete table inet istio", mode=mode)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pytest.param(EARLY, id="some ports only"),
+        pytest.param(
+            RIVAL.replace("counter jump more", "redirect to :9"), id="asked with ours"
+        ),
+        pytest.param(
+            EARLY.replace("-150", "-90").replace("counter jump more", "redirect"),
+            id="asked after ours",
+        ),
+    ],
+)
+def test_a_table_that_may_take_connections_is_a_warning(table: str) -> None:
+    """Where it can't be told who comes first, or some connections get through."""
+    kernel = FakeKernel()
+    feed(kernel, table)
+
+    assert len(done(kernel).said("warning")) == 1
+    assert_in_place(kernel)
+
+
+def test_chains_of_others_by_our_names_are_theirs() -> None:
+    """In another table a jump to such a chain is followed like any other."""
+    kernel = FakeKernel()
+    feed(kernel, RIVAL.replace("more", "PROXY_INIT_OUTPUT"))
+
+    (warning,) = done(kernel).said("warning")
+
+    assert "table inet istio holds 'PROXY_INIT_OUTPUT: tcp dport 80" in warning
 
 
 def test_tables_that_can_t_be_listed() -> None:
