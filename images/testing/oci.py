@@ -160,6 +160,12 @@ _SYSTEM_MOUNTS: tuple[dict[str, Any], ...] = (
         "options": ["nosuid", "strictatime", "mode=755", "size=65536k"],
     },
     {
+        "destination": "/dev/shm",  # noqa: S108  (the sandbox's, in a pod)
+        "type": "tmpfs",
+        "source": "shm",
+        "options": [*_NO_PROGRAMS, "mode=1777", "size=65536k"],
+    },
+    {
         "destination": "/sys",
         "type": "sysfs",
         "source": "sysfs",

@@ -31,6 +31,8 @@ class Finished:
     status: int
     stdout: str
     stderr: str
+    wall_ms: float
+    """From the start of runc to its end."""
 
 
 class Runtime:
@@ -61,6 +63,7 @@ class Runtime:
         """Run a container to its end."""
         with self._bundle(spec) as (name, bundle):
             argv = self.argv("run", f"--bundle={bundle}", name)
+            start = time.perf_counter()
             done = subprocess.run(
                 argv,
                 capture_output=True,
@@ -69,7 +72,8 @@ class Runtime:
                 timeout=limit_s,
                 stdin=subprocess.DEVNULL,
             )
-        return Finished(done.returncode, done.stdout, done.stderr)
+            wall_ms = 1000 * (time.perf_counter() - start)
+        return Finished(done.returncode, done.stdout, done.stderr, wall_ms)
 
     def start(self, spec: Spec) -> Container:
         """Start a container that is ended with this context at the latest."""
