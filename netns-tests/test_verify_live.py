@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import pty
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -294,7 +299,7 @@ def test_all_without_privileges(namespace: Namespace) -> None:
     """Processes that may not be looked at are counted, not passed over."""
     _, said = as_nobody(namespace, "--all")
 
-    assert re.search(r"^\d+ processes may not be looked at", said, re.MULTILINE)
+    assert re.search(r"^\d+ process(es)? may not be looked at", said, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -355,6 +360,29 @@ def test_no_bar_and_no_colour_outside_a_terminal(namespace: Namespace) -> None:
     assert done.stderr == ""
     assert "\x1b" not in done.stdout
     assert namespace.name in done.stdout
+
+
+def test_on_a_terminal(namespace: Namespace) -> None:
+    """A bar while it works, then one line a namespace however narrow it is."""
+    install(namespace, "nft")
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 25, 72, 0, 0))
+    argv = [PROGRAM, "verify", "--all"]
+    process = subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while data := os.read(ours, 65536):
+            shown += data
+    os.close(ours)
+    process.wait()
+
+    bar, _, rest = shown.decode().rpartition("\x1b[?25h")  # the cursor comes back
+    assert "100%" in bar
+    lines = re.sub(r"\x1b\[[\d;?]*[A-Za-z]|\r", "", rest).splitlines()
+    assert max(map(len, lines)) <= 72, lines
+    (line,) = [line for line in lines if namespace.name in line]
+    assert line.startswith("ok  ")
 
 
 def test_interrupted(namespace: Namespace) -> None:

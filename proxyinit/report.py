@@ -45,9 +45,12 @@ def print_one(report: Report) -> None:
 
 
 def print_all(reports: list[Report], hidden: int, others: int) -> None:
-    """One line a namespace, and how many were not worth one."""
+    """One line a namespace, cut where the terminal ends; how many had none."""
     console = _console()
     table = _table()
+    for _ in range(4):
+        table.add_column(no_wrap=True)
+    table.add_column()
     for report in reports:
         text, style = _VERDICTS.get(report.verdict, _UNSURE)
         pid = str(report.identity.pid or "")
@@ -57,14 +60,20 @@ def print_all(reports: list[Report], hidden: int, others: int) -> None:
             Text(report.identity.name),
             Text(pid),
             Text(backend_name(backend) if backend else ""),
-            Text(_in_short(report)),
+            Text(_in_short(report), no_wrap=True, overflow="ellipsis"),
         )
     _print(console, table)
-    count = f"{len(reports)} namespaces with a redirect or a proxy, {others} without"
-    console.print(Text(count, "dim"))
+    here = _counted(len(reports), "namespace", "namespaces")
+    text = f"{here} with a redirect or a proxy, {others} without"
+    console.print(Text(text, "dim"))
     if hidden:
-        text = f"{hidden} processes may not be looked at: run as root to see them all"
+        text = _counted(hidden, "process", "processes")
+        text += " may not be looked at: run as root to see them all"
         console.print(Text(text, "yellow"))
+
+
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
 
 
 def _in_short(report: Report) -> str:

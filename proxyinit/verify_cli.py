@@ -181,9 +181,10 @@ def _with_progress(
     bar = Progress(console=Console(stderr=True), transient=True, auto_refresh=False)
     with bar:
         task = bar.add_task("namespaces", total=total)
-        for report in reports:
+        for number, report in enumerate(reports, start=1):
             bar.advance(task)
-            bar.refresh()
+            if number % 8 == 0 or number == total:
+                bar.refresh()
             yield report
 
 
