@@ -368,7 +368,14 @@ def test_on_a_terminal(namespace: Namespace) -> None:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 25, 72, 0, 0))
     argv = [PROGRAM, "verify", "--all"]
-    process = subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs)
+    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
+    process = subprocess.Popen(
+        argv,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**environment, "TERM": "xterm"},
+    )
     os.close(theirs)
     shown = b""
     with contextlib.suppress(OSError):  # the end of a terminal
