@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from proxyinit.config import RedirectConfig, parse_subnet
+from proxyinit.explain import explain
 from proxyinit.explain_show import text
 from proxyinit.lab.crossroads import OWN, PORTS, WORLDS
 from proxyinit.lab.ears import Heard
@@ -31,7 +32,8 @@ from proxyinit.rules import IPV4, IPV6, PortRange, Subnet
 from proxyinit.trace import Explanation, Fork, Outcome, Try
 
 if TYPE_CHECKING:
-    from proxyinit.rules import Version
+    from proxyinit.lab.crossroads import Crossroads
+    from proxyinit.rules import Ruleset, Version
 
 T = TypeVar("T")
 
@@ -318,3 +320,42 @@ def counted(table: str, listing: str) -> Counter[Where]:
             numbers[chain] += 1
             found[table, chain, numbers[chain]] = int(packets[1])
     return found
+
+
+def judged(
+    crossroads: Crossroads,
+    name: str,
+    table: Ruleset,
+    packets: list[Packet],
+    listing: Callable[[], str],
+) -> Counter[str]:
+    """Send packets through a table that is loaded; how many were (un)decided.
+
+    Those whose way is known go first: then every rule has counted what it should.
+    """
+    asked = [explain([(name, table)], packet) for packet in packets]
+    ways = [(one, matched_rules(one)) for one in asked if can_be_sent(one)]
+    known = [(one, matched) for one, matched in ways if matched is not None]
+    expected: Counter[Where] = Counter()
+    for one, rules in known:
+        judge(crossroads, one)
+        expected.update(rules)
+    assert counted(name, crossroads.pod.run(listing)) == expected
+    for one, rules_or_none in ways:
+        if rules_or_none is None:
+            judge(crossroads, one)
+    return Counter("decided" if one.decided else "undecided" for one, _ in ways)
+
+
+def judge(crossroads: Crossroads, explanation: Explanation) -> None:
+    """Send the packet; it must come out on one of the ways foretold."""
+    found = disagreement(explanation, crossroads.send(explanation.packet))
+    assert not found, found
+
+
+def can_be_sent(explanation: Explanation) -> bool:
+    """Whether the packet gets anywhere: loopback's sources don't leave the host."""
+    packet = explanation.packet
+    return not is_loopback(packet.source) or not any(
+        outcome.kind == "translated" for outcome in explanation.outcomes
+    )

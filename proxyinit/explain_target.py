@@ -17,6 +17,19 @@ PASSING = frozenset(
 )
 """Targets after which a packet goes on to the next rule."""
 
+
+def lets_pass(verdict: Verdict, view: View) -> bool:
+    """Whether the packet goes on to the next rule after a target.
+
+    In a table of both versions it does after ``dnat`` to an address of the other one
+    (nft_nat_inet_eval).
+    """
+    if verdict.target == "DNAT" and view.native:
+        target = " ".join(verdict.args)
+        return (target.count(":") > 1) != (view.packet.version == IPV6)
+    return verdict.target in PASSING
+
+
 _MISPLACED = "the kernel takes no {} here, it belongs to {}"
 _NEVER_HERE = {
     **{n: _MISPLACED.format(n, "POSTROUTING") for n in ("SNAT", "MASQUERADE")},

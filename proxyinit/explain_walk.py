@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from proxyinit.explain_extension import extension
 from proxyinit.explain_match import MODEL, View
-from proxyinit.explain_target import PASSING, ends_with, remark, unknown
+from proxyinit.explain_target import PASSING, ends_with, lets_pass, remark, unknown
 from proxyinit.packet import UNKNOWN_MARK
 from proxyinit.rules import Chain, Extension, Rule, Verdict
 from proxyinit.trace import (
@@ -148,7 +148,7 @@ class Walk:
         if verdict.target == "RETURN":
             way.passing = _passed_by(way.here, rule)
             return self._leave(way, "RETURN")
-        if verdict.target in PASSING:
+        if lets_pass(verdict, view):
             remark(verdict, view)
             return None
         outcome = ends_with(rule, verdict, view, way.here)
