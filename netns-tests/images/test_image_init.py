@@ -18,7 +18,7 @@ import pytest
 
 from images.testing.built import Built
 from images.testing.oci import Mount, Security, Spec
-from images.testing.pod import linkerd_init, stand_in
+from images.testing.pod import ARGUMENTS, linkerd_init, stand_in
 from images.testing.runtime import Finished, Runtime
 from proxyinit.lab import POD, PROXY_UID, WORLD, Answer, Lab
 
@@ -276,3 +276,17 @@ def test_application_joins_and_operator_looks(pod: Pod, mode: str) -> None:
 def node(*argv: str) -> subprocess.CompletedProcess[str]:
     """Run a program of the node."""
     return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+
+def test_podman_runs_it_too(pod: Pod, mode: str) -> None:
+    """As a user of podman starts it, from an image of the same name: redirected."""
+    pod.stand_ins()
+    image = pod.built.init
+    words = ["--rm", "--read-only", "--tmpfs=/run:mode=0777", "--cap-drop=ALL"]
+    words += ["--cap-add=NET_ADMIN", "--cap-add=NET_RAW", "--log-driver=none"]
+    words += ["--security-opt=no-new-privileges", "--ulimit=nproc=4096"]
+    words += ["--ulimit=nofile=1024"]
+    words += [f"--network=ns:{pod.lab.pod.path}"]
+    image.podman.run("run", *words, image.tag, *ARGUMENTS, "--iptables-mode", mode)
+    assert pod.in_use() == [mode]
+    is_redirected(pod.lab)
