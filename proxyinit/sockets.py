@@ -157,7 +157,8 @@ def _nat_hook(message: bytes) -> tuple[tuple[int, str], NatHook] | None:
     if not family or not hook:
         return None
     table, name = (
-        chain[kind].rstrip(b"\0").decode() for kind in (_CHAIN_TABLE, _CHAIN_NAME)
+        chain[kind].rstrip(b"\0").decode("utf-8", "replace")
+        for kind in (_CHAIN_TABLE, _CHAIN_NAME)
     )
     priority = int.from_bytes(declared[2], "big", signed=True)
     return (message[16], table), NatHook(family, table, name, hook, priority)
