@@ -32,7 +32,7 @@ def explain(tables: Sequence[tuple[str, Ruleset]], packet: Packet) -> Explanatio
     asked = [(n, t) for n, t in tables if t.version in (INET, packet.version)]
     premises: dict[str, None] = {}
     passages = tuple(
-        Passage(name, table.version, follow(table, packet, premises))
+        Passage(name, table.version, follow(table, packet, premises), is_native(table))
         for name, table in asked
     )
     doubts = [reason for p in passages for reason in p.trace.reasons()]
@@ -89,15 +89,19 @@ def follow(
 
     What is taken for granted on the way goes into `premises`.
     """
-    native = table.version == INET or any(chain.hook for chain in table.chains)
     taken = {} if premises is None else premises
-    view = View(packet, native, packet.mark, premises=taken)
+    view = View(packet, is_native(table), packet.mark, premises=taken)
     entry = _entry(table, packet.hook)
     if entry is None or "flags dormant" in table.others:
         state = "is dormant" if entry else f"has no chain at {packet.hook}"
         outcome = Outcome(kind="untouched", why=f"the table {state}")
         return Trace((), End(outcome, view.mark))
     return Walk({chain.name: chain for chain in table.chains}).start(entry, view)
+
+
+def is_native(table: Ruleset) -> bool:
+    """Whether it is a table of nf_tables itself, not of iptables."""
+    return table.version == INET or any(chain.hook for chain in table.chains)
 
 
 def _entry(table: Ruleset, hook: str) -> Chain | None:

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 from proxyinit.iptables_rule import render_rule as render_iptables
 from proxyinit.nft_script import render_rule as render_nft
 from proxyinit.packet import Packet, endpoint
-from proxyinit.rules import INET, Comment, Rule
+from proxyinit.rules import Comment, Rule
 from proxyinit.trace import (
     End,
     Enter,
@@ -88,7 +88,7 @@ def _trace_lines(
     passage: Passage, trace: Trace, depth: int, packet: Packet
 ) -> Iterator[Line]:
     for step in trace.steps:
-        yield _step_line(step, depth, native=passage.version == INET)
+        yield _step_line(step, depth, native=passage.native)
     if isinstance(trace.end, End):
         yield Line(depth, "end", brief(packet, trace.end.outcome))
         return
@@ -116,8 +116,8 @@ def rule_text(rule: Rule, *, native: bool) -> str:
     bare = Rule(rest, rule.verdict)
     try:
         spelled = render_nft(bare) if native else render_iptables(bare)
-    except (KeyError, ValueError):
-        spelled = render_iptables(bare) if native else render_nft(bare)
+    except (KeyError, ValueError):  # values that no tool of that backend prints
+        spelled = repr(bare)
     reason = " ".join(rule.reason.split())
     return f"{spelled}  # {reason}" if reason else spelled
 
@@ -173,9 +173,8 @@ def _outcome_json(packet: Packet, outcome: Outcome) -> dict[str, Any]:
 
 
 def _trace_json(passage: Passage, trace: Trace, packet: Packet) -> dict[str, Any]:
-    native = passage.version == INET
     shown: dict[str, Any] = {
-        "steps": [_step_json(step, native=native) for step in trace.steps]
+        "steps": [_step_json(step, native=passage.native) for step in trace.steps]
     }
     end = trace.end
     if isinstance(end, Fork):

@@ -146,11 +146,15 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """The way through one table; `name` says which, such as ``iptables-nft``."""
+    """The way through one table; `name` says which, such as ``iptables-nft``.
+
+    Rules of `native` tables are spelled in nft's words.
+    """
 
     name: str
     version: Version
     trace: Trace
+    native: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -288,6 +288,7 @@ def test_tables_of_the_other_version_are_not_asked() -> None:
         *(
             pytest.param(target, Outcome(kind="unknown"), id=f"nobody knows {target}")
             for target in (
+                "DNAT --to-destination 1.2.3.4:80-90/70",
                 "DNAT --to-destination 1.2.3.4-1.2.3.9",
                 "DNAT --to-destination nonsense",
                 "DNAT",
@@ -367,6 +368,57 @@ def test_marks_are_seen_by_later_rules(target: str, mark: int) -> None:
     )
 
     assert ends(rules, packet) == (("redirected", "PREROUTING", 2),)
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["MARK --odd 5", "MARK", "CONNMARK --restore-mark --nfmask 0x1 --ctmask 0x3"],
+)
+def test_marks_set_in_odd_ways_are_not_known(target: str) -> None:
+    """What can't be read may have set any mark."""
+    rules = table(
+        f"-A PREROUTING -j {target}", "-A PREROUTING -m mark --mark 0x0 -j REDIRECT"
+    )
+
+    assert [kind for kind, _, _ in ends(rules)] == ["redirected", "untouched"]
+
+
+def test_another_network_of_ipv6() -> None:
+    """The host's bits are kept."""
+    rules = Ruleset(IPV6, table("-A PREROUTING -j NETMAP --to fd00:7::/64").chains)
+    packet = replace(IN, version=IPV6, source="fd00::1", destination="fd00::2")
+
+    (outcome,) = told(rules, packet).outcomes
+
+    assert (outcome.kind, outcome.address) == ("translated", "fd00:7::2")
+
+
+def test_dnat_to_the_other_version_does_nothing() -> None:
+    """In a table of both, a packet goes on behind it."""
+    hook = "type nat hook prerouting priority -100"
+    to_six = Rule((), Verdict("DNAT", ("--to-destination", "[fd00::1]:5")))
+    to_four = Rule((), Verdict("DNAT", ("--to-destination", "1.2.3.4:5")))
+    rules = Ruleset(1, (Chain("x", (to_six, to_four), "ACCEPT", hook),))
+
+    assert ends(rules) == (("translated", "x", 2),)
+
+
+def test_unknown_targets_are_bounded_as_well() -> None:
+    """Each may let the packet go on."""
+    rules = table(*["-A PREROUTING -j NOSUCH"] * 1000)
+
+    assert not told(rules).decided
+
+
+def test_sentences_name_rules_and_reasons() -> None:
+    """Of what is dropped, and sent elsewhere."""
+    drops = told(table("-A PREROUTING -m comment --comment why -j DROP"))
+    sends = told(table("-A PREROUTING -p tcp -j DNAT --to-destination 1.2.3.4:5-6"))
+    empty = told(table("-A PREROUTING -j REDIRECT"))
+
+    assert drops.sentence == "dropped, by rule 1 of PREROUTING (why)"
+    assert sends.sentence.startswith("sent to 1.2.3.4, port one of 5-6 instead of")
+    assert empty.sentence.startswith("redirected to port 8080, original")
 
 
 def test_marks_of_connections_are_seen_by_later_rules() -> None:
