@@ -1,12 +1,13 @@
-"""From what was typed, and the files it names, to how to inject."""
+"""From what was typed, and the files it names, to how to inject.
+
+No mistake ends the reading: each goes into `problems`, and all are told together.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
-
-import click
 
 from proxyinit import __version__
 from proxyinit.inject import annotations as keys
@@ -16,11 +17,13 @@ from proxyinit.inject.settings import (
     DEPRECATED,
     duration_text,
     flagged,
+    namespace,
     with_registry,
 )
 from proxyinit.inject.syntax import BadYaml
 from proxyinit.inject.transform import Injection
 from proxyinit.inject.values import Values, load
+from proxyinit.pflag import Arguments
 
 _NO_IDENTITY = "identity can't be disabled any more: --disable-identity has gone"
 _ASK_CLUSTER = (
@@ -39,83 +42,111 @@ _NO_ANCHORS = (
 
 
 def injection(
-    *,
-    manual: bool,
-    values_file: str | None,
-    trust_anchors: str | None,
-    ignore_cluster: bool,
-    linkerd_namespace: str,
-    **given: Any,
+    arguments: Arguments, environment: Mapping[str, str], problems: list[str]
 ) -> Injection:
-    """How to inject, from what was typed. Raises `click.UsageError`."""
-    if given["disable_identity"]:
-        raise click.UsageError(_NO_IDENTITY)
-    if manual and values_file is None and not ignore_cluster:
-        raise click.UsageError(_ASK_CLUSTER)
-    base = _base(values_file, trust_anchors, linkerd_namespace)
-    for old, new in DEPRECATED.items():
-        name, meant = (flag[2:].replace("-", "_") for flag in (old, new))
-        given[meant] = given[meant] or given[name]
-    known = values_file is not None or ignore_cluster
-    images = with_registry(base, given["registry"] or "")
+    """How to inject, from what was typed; of no use where there are `problems`."""
+    asked = arguments.values
+    given = _given(arguments)
+    if asked["disable-identity"]:
+        problems.append(_NO_IDENTITY)
+    manual = bool(asked["manual"])
+    known = "values" in arguments.given or bool(asked["ignore-cluster"])
+    if manual and not known:
+        problems.append(_ASK_CLUSTER)
+    base = _base(arguments, environment, problems)
+    registry = asked["registry"] or environment.get("LINKERD_DOCKER_REGISTRY")
+    images = with_registry(base or Values(), str(registry or ""))
     found = flagged(images.values, given, known=known)
     values = found.values
-    if given["ingress"]:
+    if asked["ingress"]:
         values = replace(values, proxy=replace(values.proxy, ingress=True))
-    if manual:
-        _check_renderable(values)
+    if manual and known and base is not None:
+        problems += _lacking(values, anchored="trust-anchors" in arguments.given)
     return Injection(
         values=values,
-        overrides={**images.overrides, **found.overrides, **dict(_marks(given))},
+        overrides={**images.overrides, **found.overrides, **dict(_marks(asked))},
         manual=manual,
         creator=f"linkerd/cli {__version__}",
-        opaque_ports=given["opaque_ports"],
+        opaque_ports=given.get("opaque-ports"),
     )
 
 
-def _marks(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _given(arguments: Arguments) -> dict[str, Any]:
+    """Values that were typed, and could be read, under the names of today."""
+    found = {
+        name: arguments.values[name]
+        for name in arguments.given
+        if arguments.values[name] is not None
+    }
+    for old, new in DEPRECATED.items():
+        if old in found:
+            found.setdefault(new, found[old])
+    return found
+
+
+def _marks(asked: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Annotations of flags that set no value of the chart."""
-    if given["debug"]:
+    if asked["enable-debug-sidecar"]:
         yield keys.DEBUG, "true"
-    if given["close_wait_timeout"] is not None:
-        yield keys.CLOSE_WAIT, duration_text(given["close_wait_timeout"])
-    if given["ingress"]:
+    if asked["close-wait-timeout"] is not None:
+        yield keys.CLOSE_WAIT, duration_text(asked["close-wait-timeout"])
+    if asked["ingress"]:
         yield keys.INJECT, keys.INGRESS
 
 
-def _check_renderable(values: Values) -> None:
-    """Raise `click.UsageError` where no container could be written at all."""
-    if not values.trust_anchors.strip():
-        raise click.UsageError(_NO_ANCHORS)
+def _lacking(values: Values, *, anchored: bool) -> Iterator[str]:
+    """What is missing without which no container could be written at all."""
+    if not anchored and not values.trust_anchors.strip():
+        yield _NO_ANCHORS
     if not values.proxy_version:
-        raise click.UsageError(_NO_VERSION)
+        yield _NO_VERSION
 
 
-def _base(values_file: str | None, anchors_file: str | None, namespace: str) -> Values:
-    """The values before any flag."""
-    anchors = None if anchors_file is None else _file(anchors_file)
-    if anchors is not None and "-----BEGIN CERTIFICATE-----" not in anchors:
-        told = f"{anchors_file}: expected certificates in PEM"
-        raise click.UsageError(f"--trust-anchors {told}")
-    chart = {} if values_file is None else _chart(values_file, _file(values_file))
+# === values, and the files that they are in ===
+
+
+def _base(
+    arguments: Arguments, environment: Mapping[str, str], problems: list[str]
+) -> Values | None:
+    """The values before any flag; None where --values can't be followed."""
+    control = str(arguments.values["linkerd-namespace"])
+    name = environment.get("LINKERD_NAMESPACE")
+    if name and "linkerd-namespace" not in arguments.given:
+        try:
+            control = namespace(name)
+        except ValueError as error:
+            problems.append(f"LINKERD_NAMESPACE {name!r}: {error}")
+    chart: Mapping[str, Any] | None = {}
+    if "values" in arguments.given:
+        chart = _chart(str(arguments.values["values"]), problems)
+    anchors = None
+    if "trust-anchors" in arguments.given:
+        anchors = _anchors(str(arguments.values["trust-anchors"]), problems)
+    if chart is None:
+        return None
     try:
-        return load(chart, control_namespace=namespace, trust_anchors=anchors)
+        return load(chart, control_namespace=control, trust_anchors=anchors)
     except ValuesError as error:
-        lines = "".join(f"\n  {problem}" for problem in error.problems)
-        raise click.UsageError(f"--values {values_file}:{lines}") from error
+        path = arguments.values["values"]
+        problems += [f"--values {path}: {problem}" for problem in error.problems]
+        return None
 
 
-def _chart(path: str, text: str) -> dict[str, Any]:
-    """Values from YAML, or from the ConfigMap that has them."""
+def _chart(path: str, problems: list[str]) -> Mapping[str, Any] | None:
+    """Values from YAML, or from the ConfigMap that has them; None where it is wrong."""
+    text = _file("--values", path, problems)
+    if text is None:
+        return None
     try:
         found = _yaml(text)
         if isinstance(found, dict) and found.get("kind") == "ConfigMap":
             found = _yaml((found.get("data") or {}).get("values") or "")
     except BadYaml as error:
-        told = f"--values {path}:{error.line + 1}: {error}"
-        raise click.UsageError(told) from error
+        problems.append(f"--values {path}:{error.line + 1}: {error}")
+        return None
     if not isinstance(found, dict):
-        raise click.UsageError(f"--values {path}: expected a map of the chart's values")
+        problems.append(f"--values {path}: expected a map of the chart's values")
+        return None
     return found
 
 
@@ -128,10 +159,19 @@ def _yaml(text: str) -> Any:
     return syntax.value(root)
 
 
-def _file(path: str) -> str:
+def _anchors(path: str, problems: list[str]) -> str | None:
+    text = _file("--trust-anchors", path, problems)
+    if text is not None and "-----BEGIN CERTIFICATE-----" not in text:
+        problems.append(f"--trust-anchors {path}: expected certificates in PEM")
+    return text
+
+
+def _file(flag: str, path: str, problems: list[str]) -> str | None:
+    """A file's text; None where it can't be read."""
     try:
         with open(path, encoding="utf-8") as file:  # noqa: PTH123  (as it was typed)
             return file.read()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise click.UsageError(f"{path} can't be read: {why}") from error
+        problems.append(f"{flag} {path}: can't be read: {why}")
+        return None

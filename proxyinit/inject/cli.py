@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import click
 
 from proxyinit import __version__
+from proxyinit.commands import usage_error
 from proxyinit.errors import ProxyInitError
 
 LAZY = {
@@ -36,6 +38,13 @@ class RootCommand(click.Group):
         """The commands, in the order in which one meets them."""
         return list(LAZY)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Say which commands there are where the first word is none of them."""
+        if args and args[0] not in (*LAZY, "--help", "-h", "--version"):
+            raise usage_error([_no_command(args)], ctx, "nothing was done")
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import a command, and say what to install where that fails."""
         if cmd_name not in LAZY:
@@ -59,6 +68,16 @@ class RootCommand(click.Group):
             return super().invoke(ctx)
         except ProxyInitError as error:
             raise click.ClickException(str(error)) from error
+
+
+def _no_command(args: Sequence[str]) -> str:
+    later = [word for word in args if word in LAZY]
+    if args[0].startswith("-") and later:
+        called = f"proxy-injector {later[0]} [flags]"
+        return f"command {later[0]!r} has to come first, before {args[0]!r}: {called}"
+    close = difflib.get_close_matches(args[0], LAZY, n=1)
+    meant = f": did you mean {close[0]}?" if close else ""
+    return f"expected a command, one of {', '.join(LAZY)}, got {args[0]!r}{meant}"
 
 
 @click.command(

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 import click
 
-from proxyinit.inject import annotations as keys
-from proxyinit.inject import report, sources
-from proxyinit.inject.asked import injection
+from proxyinit.commands import PflagOption, read_arguments
+from proxyinit.inject import asked, report, sources
+from proxyinit.inject.inject_flags import HIDDEN_FLAGS, INJECT_FLAGS, UNINJECT_FLAGS
 from proxyinit.inject.run import Run
-from proxyinit.inject.settings import DEPRECATED, SETTINGS, Setting
-from proxyinit.inject.transform import removal
+from proxyinit.inject.transform import Transform, removal
+from proxyinit.pflag import Arguments, Flag, parse
 
+Asked: TypeAlias = Callable[[Arguments, Mapping[str, str], list[str]], Transform]
+"""What to do with objects, by arguments and environment; mistakes go into a list."""
+
+_WRITTEN = "nothing was written"
 _NO_FILE = "please specify a kubernetes resource file"
 _INJECT_HELP = """\
 Add the mesh to manifests.
@@ -49,161 +53,100 @@ Example:
 """
 
 
-def _format(_: click.Context, __: click.Parameter, value: str) -> str:
-    if value not in ("json", "yaml"):
-        raise click.BadParameter(f"unsupported format {value}: expected json or yaml")
-    return value
+class ManifestCommand(click.Command):
+    """A command over files, whose flags `proxyinit.pflag` reads.
 
+    Every mistake is told at once, those in files that flags name too. `hidden` flags
+    are left out of the help page.
+    """
 
-def _paths(_: click.Context, __: click.Parameter, value: Sequence[str]) -> Any:
-    if not value:
-        raise click.UsageError(f"{_NO_FILE}: FILE, a folder, or - for standard input")
-    if urls := [path for path in value if sources.is_url(path)]:
-        told = f"URLs are not fetched, got {urls[0]!r}"
-        raise click.UsageError(f"{told}: curl -fsSL URL | proxy-injector inject -")
-    return value
-
-
-_INPUT = click.argument(
-    "paths", nargs=-1, metavar="FILE...", callback=_paths, type=click.Path()
-)
-_OUTPUT = click.option(
-    "-o",
-    "--output",
-    "form",
-    metavar="json|yaml",
-    default="yaml",
-    callback=_format,
-    help="Format of the output.  [default: yaml]",
-)
-
-
-class SwitchCommand(click.Command):
-    """A command whose switches may be spelled as pflag has them: --switch=false."""
+    def __init__(  # noqa: PLR0913  (what a command is made of)
+        self,
+        name: str,
+        flags: tuple[Flag, ...],
+        ask: Asked,
+        run: Callable[[Arguments, Transform], None],
+        help_text: str,
+        *,
+        hidden: tuple[Flag, ...] = (),
+    ) -> None:
+        files = click.Argument(["files"], nargs=-1, metavar="FILE...")
+        options = [PflagOption(flag) for flag in flags]
+        super().__init__(name, params=[*options, files], help=help_text)
+        self._flags = flags
+        self._hidden = hidden
+        self._ask = ask
+        self._run = run
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments."""
-        switches = {
-            name
-            for option in self.params
-            if isinstance(option, click.Option) and option.is_bool_flag
-            for name in option.opts
-        }
-        return super().parse_args(ctx, [_spelled(arg, switches) for arg in args])
+        """Read the arguments and the files that flags name."""
+        arguments = parse(args, (*self._flags, *self._hidden))
+        if arguments.help:
+            click.echo(ctx.get_help())
+            ctx.exit()
+        problems = [_spelled(problem, self._flags) for problem in arguments.problems]
+        transform = self._ask(arguments, os.environ, problems)
+        problems += _stray(arguments.words, self._flags)
+        # A line without arguments: the files are words, which others don't take.
+        read_arguments(
+            ctx, [], self._flags, check=lambda _: problems, assurance=_WRITTEN
+        )
+        ctx.obj = (arguments, transform)
+        return []
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Transform the files."""
+        return self._run(*ctx.obj)
 
 
-def _spelled(arg: str, switches: set[str]) -> str:
-    name, equals, value = arg.partition("=")
-    if not equals or name not in switches:
-        return arg
-    if value.lower() not in ("true", "false"):
-        raise click.UsageError(f"{name}: expected true or false, got {value!r}")
-    return name if value.lower() == "true" else f"--no-{name[2:]}"
+def _spelled(problem: str, flags: tuple[Flag, ...]) -> str:
+    """A mistake; how to switch off where that was meant."""
+    name = problem.removeprefix("unknown flag --no-")
+    if name != problem and any(flag.is_bool and flag.name == name for flag in flags):
+        return f"unknown flag: switch off by --{name}=false, not --no-{name}"
+    return problem
 
 
-def _read(parse: Callable[[str], Any]) -> Callable[..., Any]:
-    """A callback for options whose text means something; None is left alone."""
-
-    def read(_: click.Context, __: click.Parameter, value: str | None) -> Any:
-        try:
-            return None if value is None else parse(value)
-        except ValueError as error:
-            raise click.BadParameter(f"{error}, got {value!r}") from error
-
-    return read
-
-
-def _setting_option(setting: Setting) -> Callable[[Any], Any]:
-    if setting.read is None:
-        switch = f"{setting.flag}/--no-{setting.flag[2:]}"
-        return click.option(switch, default=None, help=setting.help)
-    names = [setting.flag, *(["-v"] if setting.flag == "--proxy-version" else [])]
-
-    def read(_: click.Context, __: click.Parameter, value: str | None) -> Any:
-        try:
-            return (
-                None if value is None or setting.read is None else setting.read(value)
-            )
-        except ValueError as error:
-            raise click.BadParameter(f"{error}, got {value!r}") from error
-
-    return click.option(
-        *names, metavar=setting.metavar, help=setting.help, callback=read
-    )
+def _stray(words: tuple[str, ...], flags: tuple[Flag, ...]) -> Iterator[str]:
+    """What is wrong with words that should be files."""
+    if not words:
+        yield f"{_NO_FILE}: FILE, a folder, or - for standard input"
+    for word in words:
+        if sources.is_url(word):
+            told = f"URLs are not fetched, got {word!r}"
+            yield f"{told}: curl -fsSL URL | proxy-injector inject -"
+        elif word in ("true", "false") and any(flag.is_bool for flag in flags):
+            told = f"values of switches need '=', as in --ingress={word}"
+            yield f"unexpected word {word!r}: {told}; a file of that name is ./{word}"
 
 
-def _with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    for old in DEPRECATED:
-        command = click.option(old, hidden=True)(command)
-    for setting in reversed(SETTINGS):
-        command = _setting_option(setting)(command)
-    return command
-
-
-@click.command(cls=SwitchCommand, help=_INJECT_HELP)
-@_INPUT
-@_OUTPUT
-@click.option("--manual", is_flag=True, help="Write the containers into the pods.")
-@click.option(
-    "--values",
-    "values_file",
-    metavar="FILE",
-    help="The chart's values as the cluster has them: YAML, or linkerd-config itself.",
-)
-@click.option(
-    "--trust-anchors",
-    metavar="FILE",
-    help="The mesh's trust anchors in PEM; they win over those in --values.",
-)
-@click.option(
-    "--ignore-cluster",
-    is_flag=True,
-    help="Without --values, take the chart's defaults for the cluster's values.",
-)
-@click.option(
-    "-L",
-    "--linkerd-namespace",
-    default="linkerd",
-    envvar="LINKERD_NAMESPACE",
-    show_default=True,
-    help="Namespace of the control plane.",
-)
-@click.option("--ingress/--no-ingress", default=False, help="Inject in ingress mode.")
-@click.option(
-    "--enable-debug-sidecar/--no-enable-debug-sidecar",
-    "debug",
-    default=False,
-    help="Add the container with tools.",
-)
-@click.option(
-    "--close-wait-timeout",
-    metavar="DURATION",
-    callback=_read(keys.parse_duration_ns),
-    help="Timeout of connections in CLOSE_WAIT, such as 30s; needs runAsRoot.",
-)
-@click.option(
-    "--registry",
-    envvar="LINKERD_DOCKER_REGISTRY",
-    help="Registry to take images from.",
-)
-@click.option("--verbose", is_flag=True, help="Report what is in order, too.")
-@click.option("--disable-identity", is_flag=True, hidden=True)
-@_with_settings
-def inject(paths: Sequence[str], form: str, **given: Any) -> None:
-    """Print what injection makes of manifests, then the report."""
-    verbose = bool(given["verbose"])
+def _inject(arguments: Arguments, transform: Transform) -> None:
+    verbose = bool(arguments.values["verbose"])
     color = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-    with Run(injection(**given), form) as run:
-        run.take(paths)
+    with Run(transform, str(arguments.values["output"])) as run:
+        run.take(arguments.words)
         found = run.lines()
         run.finish(report.injection(run.checks, found, verbose=verbose, color=color))
 
 
-@click.command(help=_UNINJECT_HELP)
-@_INPUT
-@_OUTPUT
-def uninject(paths: Sequence[str], form: str) -> None:
-    """Print what is left of manifests, then the report."""
-    with Run(removal, form) as run:
-        run.take(paths)
+def _uninject(arguments: Arguments, transform: Transform) -> None:
+    with Run(transform, str(arguments.values["output"])) as run:
+        run.take(arguments.words)
         run.finish(report.removal(run.lines()))
+
+
+inject = ManifestCommand(
+    "inject",
+    INJECT_FLAGS,
+    asked.injection,
+    _inject,
+    _INJECT_HELP,
+    hidden=HIDDEN_FLAGS,
+)
+uninject = ManifestCommand(
+    "uninject",
+    UNINJECT_FLAGS,
+    lambda *_: removal,
+    _uninject,
+    _UNINJECT_HELP,
+)

@@ -11,28 +11,16 @@ from proxyinit.inject import annotations as keys
 from proxyinit.inject import opaque
 from proxyinit.inject.overrides import TABLE
 from proxyinit.inject.values import INBOUND_POLICIES, Values
+from proxyinit.pflag import Flag, parse_bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Setting:
-    """A flag that sets one value: ``init.ignore_inbound_ports`` and its like.
+    """A flag that sets one value: ``init.ignore_inbound_ports`` and its like."""
 
-    `read` takes the text that was typed, and raises ValueError with what it expected;
-    None stands for a switch.
-    """
-
-    flag: str
+    flag: Flag
     section: str
     field: str
-    metavar: str
-    help: str
-    read: Callable[[str], Any] | None = str
-    stands_for: str = ""
-
-    @property
-    def name(self) -> str:
-        """The parameter: ``inbound_port``."""
-        return self.flag.removeprefix("--").replace("-", "_")
 
     @property
     def key(self) -> str:
@@ -46,6 +34,7 @@ _KEYS = {(row.section, row.field): row.key for row in TABLE} | {
 }
 
 
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9-]{1,15}")
 
 
@@ -56,8 +45,22 @@ def _port(text: str) -> int:
     return number
 
 
-def _id(text: str) -> int:
-    return keys.parse_integer(text, 64)
+def namespace(text: str) -> str:
+    """A namespace's name. Raises ValueError."""
+    if not _NAMESPACE.fullmatch(text):
+        raise ValueError("expected a namespace, such as linkerd")
+    return text
+
+
+def _uid(text: str) -> int:
+    number = keys.parse_integer(text, 32)
+    if number < 0:
+        raise ValueError("expected a user's number, 0 or above")
+    return number
+
+
+def _gid(text: str) -> int:
+    return keys.parse_integer(text, 32)
 
 
 def _seconds(text: str) -> int:
@@ -101,63 +104,69 @@ def _one_of(*words: str) -> Callable[[str], str]:
     return read
 
 
+_SHORT = {"proxy-version": "v"}
+_DEFAULTS: dict[object, object] = {parse_bool: False}
+
 SETTINGS = tuple(
-    Setting(flag=flag, section=section, field=field, metavar=meta, help=text, read=read)
-    for flag, section, field, meta, read, text in (
-        ("--proxy-image", "proxy", "image", "NAME", str, "Image of the proxy."),
-        ("--image-pull-policy", "proxy", "pull_policy", "POLICY",
+    Setting(
+        Flag(name, text, read, _SHORT.get(name, ""), meta, _DEFAULTS.get(read)),
+        section, field,
+    )
+    for name, section, field, meta, read, text in (
+        ("proxy-image", "proxy", "image", "NAME", str, "Image of the proxy."),
+        ("image-pull-policy", "proxy", "pull_policy", "POLICY",
          _one_of("Always", "IfNotPresent", "Never"), "When to pull images."),
-        ("--inbound-port", "proxy", "inbound_port", "PORT", _port,
+        ("inbound-port", "proxy", "inbound_port", "PORT", _port,
          "Port that inbound connections are redirected to."),
-        ("--outbound-port", "proxy", "outbound_port", "PORT", _port,
+        ("outbound-port", "proxy", "outbound_port", "PORT", _port,
          "Port that outbound connections are redirected to."),
-        ("--control-port", "proxy", "control_port", "PORT", _port,
+        ("control-port", "proxy", "control_port", "PORT", _port,
          "The proxy's control port."),
-        ("--admin-port", "proxy", "admin_port", "PORT", _port,
+        ("admin-port", "proxy", "admin_port", "PORT", _port,
          "The proxy's port for probes and metrics."),
-        ("--skip-inbound-ports", "init", "ignore_inbound_ports", "PORTS", _ports,
+        ("skip-inbound-ports", "init", "ignore_inbound_ports", "PORTS", _ports,
          "Inbound ports that go past the proxy: a comma list with ranges."),
-        ("--skip-outbound-ports", "init", "ignore_outbound_ports", "PORTS", _ports,
+        ("skip-outbound-ports", "init", "ignore_outbound_ports", "PORTS", _ports,
          "Outbound ports that go past the proxy: a comma list with ranges."),
-        ("--skip-subnets", "init", "skip_subnets", "CIDRS", _subnets,
+        ("skip-subnets", "init", "skip_subnets", "CIDRS", _subnets,
          "Sources whose connections go past the proxy."),
-        ("--skip-inbound-subnets", "init", "skip_inbound_subnets", "CIDRS", _subnets,
+        ("skip-inbound-subnets", "init", "skip_inbound_subnets", "CIDRS", _subnets,
          "The same, added to --skip-subnets; needs our image."),
-        ("--skip-outbound-subnets", "init", "skip_outbound_subnets", "CIDRS", _subnets,
+        ("skip-outbound-subnets", "init", "skip_outbound_subnets", "CIDRS", _subnets,
          "Destinations that are reached past the proxy; needs our image."),
-        ("--proxy-uid", "proxy", "uid", "UID", _id, "User that the proxy runs as."),
-        ("--proxy-gid", "proxy", "gid", "GID", _id,
+        ("proxy-uid", "proxy", "uid", "UID", _uid, "User that the proxy runs as."),
+        ("proxy-gid", "proxy", "gid", "GID", _gid,
          "Group that the proxy runs as; below 0: none."),
-        ("--proxy-log-level", "proxy", "log_level", "LEVEL", str,
+        ("proxy-log-level", "proxy", "log_level", "LEVEL", str,
          "The proxy's log level."),
-        ("--proxy-cpu-request", "proxy", "cpu_request", "CPU", _quantity,
+        ("proxy-cpu-request", "proxy", "cpu_request", "CPU", _quantity,
          "CPU that the proxy asks for."),
-        ("--proxy-cpu-limit", "proxy", "cpu_limit", "CPU", _quantity,
+        ("proxy-cpu-limit", "proxy", "cpu_limit", "CPU", _quantity,
          "CPU that the proxy may use."),
-        ("--proxy-memory-request", "proxy", "memory_request", "MEMORY", _quantity,
+        ("proxy-memory-request", "proxy", "memory_request", "MEMORY", _quantity,
          "Memory that the proxy asks for."),
-        ("--proxy-memory-limit", "proxy", "memory_limit", "MEMORY", _quantity,
+        ("proxy-memory-limit", "proxy", "memory_limit", "MEMORY", _quantity,
          "Memory that the proxy may use."),
-        ("--enable-external-profiles", "proxy", "external_profiles", "", None,
+        ("enable-external-profiles", "proxy", "external_profiles", "", parse_bool,
          "Look up service profiles of names outside the cluster."),
-        ("--default-inbound-policy", "proxy", "default_inbound_policy", "POLICY",
+        ("default-inbound-policy", "proxy", "default_inbound_policy", "POLICY",
          _one_of(*INBOUND_POLICIES), f"One of {', '.join(INBOUND_POLICIES)}."),
-        ("--native-sidecar", "proxy", "native_sidecar", "", None,
+        ("native-sidecar", "proxy", "native_sidecar", "", parse_bool,
          "Run the proxy as an init container that stays."),
-        ("--wait-before-exit-seconds", "proxy", "wait_before_exit_s", "SECONDS",
+        ("wait-before-exit-seconds", "proxy", "wait_before_exit_s", "SECONDS",
          _seconds, "Let the proxy stay for so long once its pod is to end."),
-        ("--require-identity-on-inbound-ports", "proxy", "require_identity_ports",
+        ("require-identity-on-inbound-ports", "proxy", "require_identity_ports",
          "PORTS", str, "Ports that take meshed clients only."),
-        ("--opaque-ports", "proxy", "opaque_ports", "PORTS", _opaque_ports,
+        ("opaque-ports", "proxy", "opaque_ports", "PORTS", _opaque_ports,
          "Ports whose connections the proxy does not look into; on Services too."),
-        ("--proxy-version", "proxy", "version", "TAG", str,
+        ("proxy-version", "proxy", "version", "TAG", str,
          "Version of the proxy's image."),
     )
 )  # fmt: skip
 
 DEPRECATED = {
-    "--proxy-memory": "--proxy-memory-request",
-    "--proxy-cpu": "--proxy-cpu-request",
+    "proxy-memory": "proxy-memory-request",
+    "proxy-cpu": "proxy-cpu-request",
 }
 """Old spellings, and what they mean."""
 
@@ -174,7 +183,7 @@ class Flagged:
 
 
 def flagged(base: Values, given: Mapping[str, Any], *, known: bool) -> Flagged:
-    """Apply flags to values: `given` has what was typed, by `Setting.name`.
+    """Apply flags to values: `given` has what was typed, by the flag's name.
 
     What equals the base needs no annotation; unless the base is not `known` to be
     what the cluster has.
@@ -182,9 +191,9 @@ def flagged(base: Values, given: Mapping[str, Any], *, known: bool) -> Flagged:
     changes: dict[str, dict[str, Any]] = {}
     overrides = {}
     for setting in SETTINGS:
-        value = given.get(setting.name)
-        if value is None:
+        if setting.flag.name not in given:
             continue
+        value = given[setting.flag.name]
         changes.setdefault(setting.section, {})[setting.field] = value
         equal = getattr(getattr(base, setting.section), setting.field) == value
         if not (equal and known) and not (setting.field == "gid" and value < 0):

@@ -301,8 +301,8 @@ def test_annotations_that_can_t_be_followed_are_told(run: Run, tmp_path: Path) -
         pytest.param(("--values", "{none}", "-"), "can't be read: No such", id="none"),
         pytest.param(
             ("--values", "{bad}", "-"),
-            "bad:\n  proxyInit.iptablesMode: expected one of nft, legacy\n"
-            "  proxy.ports.admin: expected a port from 1 to 65535",
+            "bad: proxyInit.iptablesMode: expected one of nft, legacy\n"
+            "bad: proxy.ports.admin: expected a port from 1 to 65535",
             id="two mistakes in values",
         ),
         pytest.param(("--values", "{tab}", "-"), "tab:2: a tab can't", id="bad YAML"),
@@ -320,7 +320,9 @@ def test_annotations_that_can_t_be_followed_are_told(run: Run, tmp_path: Path) -
             "expected one of all-unauthenticated",
             id="policy",
         ),
-        pytest.param(("--native-sidecar=maybe", "-"), "got 'maybe'", id="switch"),
+        pytest.param(
+            ("--native-sidecar=maybe", "-"), "'maybe': expected true", id="switch"
+        ),
     ],
 )
 def test_what_is_typed_wrong(

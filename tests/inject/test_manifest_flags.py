@@ -83,7 +83,7 @@ def annotated(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Annotated:
             ("--native-sidecar=false",),
             *(f"{CONFIG}proxy-enable-native-sidecar", "false"),
         ),
-        (("--no-native-sidecar",), f"{CONFIG}proxy-enable-native-sidecar", "false"),
+        (("--native-sidecar=0",), f"{CONFIG}proxy-enable-native-sidecar", "false"),
         (("--native-sidecar=True",), f"{CONFIG}proxy-enable-native-sidecar", "true"),
         (
             ("--wait-before-exit-seconds", "9"),
@@ -116,13 +116,13 @@ def test_every_flag_has_a_case() -> None:
     (table,) = test_a_flag_becomes_an_annotation.pytestmark  # type: ignore[attr-defined]  # pytest's own
     typed = {flag.partition("=")[0] for flags, *_ in table.args[1] for flag in flags}
 
-    assert {setting.flag for setting in SETTINGS} <= typed
+    assert {f"--{setting.flag.name}" for setting in SETTINGS} <= typed
 
 
 def test_no_flag_no_annotation(annotated: Annotated) -> None:
     """Without flags a pod is enabled and nothing else."""
     assert annotated() == {}
-    assert annotated("--proxy-gid", "-1", "--no-ingress") == {}
+    assert annotated("--proxy-gid", "-1", "--ingress=false") == {}
 
 
 def test_what_the_cluster_has_needs_no_annotation(
@@ -158,7 +158,7 @@ def test_another_registry(
 
 def test_flags_set_values() -> None:
     """What the annotations say is what containers are rendered from."""
-    given = {"inbound_port": 1, "skip_inbound_ports": "2", "native_sidecar": False}
+    given = {"inbound-port": 1, "skip-inbound-ports": "2", "native-sidecar": False}
 
     found = flagged(Values(), given, known=True)
 

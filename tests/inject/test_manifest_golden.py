@@ -33,7 +33,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "deployment-annotated": ("inject", "deployment.yaml"),
     "deployment-cni": ("inject", *CNI, "deployment.yaml"),
     "deployment-debug": (
-        *("inject", *MANUAL, "--enable-debug-sidecar", "--no-native-sidecar"),
+        *("inject", *MANUAL, "--enable-debug-sidecar", "--native-sidecar=false"),
         *("--admin-port=1234", "--close-wait-timeout=0s", "deployment.yaml"),
     ),
     "deployment-ignores": (
