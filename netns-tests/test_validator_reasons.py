@@ -5,12 +5,14 @@ Each test makes one thing wrong in a pod, and the one error line has to name it.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,6 +74,21 @@ def command(lab: Lab, *argv: str) -> None:
 
 def ip(version: int) -> tuple[str, str]:
     return ("ip", f"-{version}")
+
+
+@contextlib.contextmanager
+def started(lab: Lab, argv: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """A program in the pod; killed with its children if the test does not end it."""
+    with lab.pod.run(
+        lambda: subprocess.Popen(
+            argv, stderr=subprocess.PIPE, text=True, process_group=0
+        )
+    ) as program:
+        try:
+            yield program
+            program.wait(30)
+        finally:
+            program.kill()
 
 
 @pytest.fixture(scope="module")
@@ -258,6 +275,21 @@ def test_the_version_that_was_asked_for_alone_is_not_skipped(lab: Lab) -> None:
     assert "no IPv6 address" in reason["message"]
 
 
+def test_an_address_that_comes_late(lab: Lab) -> None:
+    """Asked for alone, a version is waited for until the time is over."""
+    command(lab, PROGRAM, "-p4143", "-o4140", "-u2102")
+    command(lab, "ip", "link", "set", "eth0", "down")
+    argv = [*VALIDATOR, "--timeout=60s", LISTEN, "--connect-addr=[fd00:1::99]:1"]
+    with started(lab, argv) as program:
+        assert program.stderr
+        assert any("Not redirected yet" in line for line in program.stderr)
+        command(lab, "ip", "link", "set", "eth0", "up")
+        address = (POD[6] + "/64", "dev", "eth0", "nodad")
+        command(lab, "ip", "-6", "addr", "replace", *address)
+        assert "Validated" in program.stderr.read()
+    assert program.returncode == 0
+
+
 def test_a_pod_with_no_address_at_all_proves_nothing(lab: Lab) -> None:
     """Both versions are left out, so it fails, and says so of both."""
     command(lab, "ip", "link", "set", "eth0", "down")
@@ -367,21 +399,29 @@ def test_the_timeout_is_kept(bare: Lab) -> None:
     assert time.monotonic() - start >= 1.1
 
 
+def test_no_connection_outlives_the_timeout(bare: Lab, tmp_path: Path) -> None:
+    """Nobody answers, and what the program waits for is never more than is left."""
+    calls = tmp_path / "calls"
+    strace = ["strace", "-o", str(calls), "-e", "trace=poll"]
+    done = bare.pod.exec([*strace, *VALIDATOR, "--timeout=100ms"])
+    assert failure(told(done.returncode, done.stderr))
+    waits = re.findall(r"POLLIN.*\}\], \d+, (-?\d+)\)", calls.read_text())
+    assert waits
+    assert all(0 <= int(wait) <= 100 for wait in waits)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it(bare: Lab, number: signal.Signals) -> None:
     """At once, with upstream's line and exit code, as process 1 of a container too."""
     unshare = ["unshare", "--pid", "--fork", "--kill-child"]
     argv = [*unshare, *VALIDATOR, "--timeout=1d", "--connect-addr", at(CLIENT[4], 9)]
-    with bare.pod.run(
-        lambda: subprocess.Popen(
-            argv, stderr=subprocess.PIPE, text=True, process_group=0
-        )
-    ) as program:
+    with started(bare, argv) as program:
         assert program.stderr
         assert any("Not redirected yet" in line for line in program.stderr)
         children = Path(f"/proc/{program.pid}/task/{program.pid}/children")
         (child,) = children.read_text(encoding="ascii").split()
         subprocess.run(["kill", f"-{number.name[3:]}", child], check=True)
+        program.wait(30)
         rest = program.stderr.read()
     assert told(95, rest).errors == [{"message": f"Killed by {number.name}"}]
     assert program.returncode == 95

@@ -155,9 +155,12 @@ def test_rules_that_come_late(lab: Lab, mode: str) -> None:
         lambda: subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
     ) as program:
         assert program.stderr
-        assert any("Not redirected yet" in line for line in program.stderr)
-        install(lab, mode)
-        assert "Validated" in program.stderr.read()
+        try:
+            assert any("Not redirected yet" in line for line in program.stderr)
+            install(lab, mode)
+            assert "Validated" in program.stderr.read()
+        finally:
+            program.kill()
     assert program.returncode == 0
 
 

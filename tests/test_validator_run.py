@@ -235,6 +235,7 @@ def test_nobody_takes_the_lines(port: int) -> None:
     """Closed standard files get no sockets, and a lost line changes nothing."""
     script = 'exec "$@" <&- >&- 2>&-'
     with serving(passed_on(port)) as connect:
-        argv = [*PROGRAM, *arguments(port, connect)]
+        # A line that went to a connection would come before the token.
+        argv = [*PROGRAM, *arguments(port, connect, "--log-level=debug")]
         done = subprocess.run(["/bin/sh", "-c", script, "sh", *argv], check=False)
     assert done.returncode == 0
