@@ -61,6 +61,9 @@ def add_packages(root: Root, contents: dict[str, Any]) -> None:
     requirements = ["python3", "images/stage/requirements.py", *contents["extras"]]
     wanted = _run(requirements).splitlines()
     _run(["sh", "images/stage/libraries.sh", str(library), *wanted])
+    for pattern in contents["unneeded"]:
+        for path in list(library.glob(pattern)):
+            shutil.rmtree(path)
     for name in contents["sources"]:
         shutil.copytree(SOURCE / name, library / name)
     for name in contents["without"]:
