@@ -259,8 +259,10 @@ def test_events_that_are_too_many_are_dropped() -> None:
 
     outcomes: list[str] = []
     sender = events.Sender(Nobody(), Log(), outcomes.append)
-    for _ in range(events.QUEUED + 3):
-        sender.send(events.injected("shop", Owner("deployment", "web", DEPLOYMENT)))
+    owner = Owner("deployment", "web", DEPLOYMENT)
+    for number in range(events.QUEUED + 3):
+        sender.send(events.skipped("shop", owner, str(number)))
+    sender.send(events.skipped("shop", owner, "0"))
 
     assert outcomes == ["dropped"] * 3
 
@@ -269,6 +271,20 @@ def test_names_of_events_differ() -> None:
     """Even in the same instant."""
     event = events.injected("shop", Owner("deployment", "web", DEPLOYMENT))
     now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-    names = {events.body(event, now, number)["metadata"]["name"] for number in (1, 2)}
+    made = [events.body(event, now, number, 1) for number in (1, 2)]
 
-    assert len(names) == 2
+    assert len({each["metadata"]["name"] for each in made}) == 2
+
+
+def test_equal_events_become_one(memory: Memory) -> None:
+    """A hundred replicas are one line at their Deployment, with a count."""
+    sender = events.Sender(memory.client, memory.log, lambda _: None)
+    owner = Owner("deployment", "web", DEPLOYMENT)
+    for _ in range(100):
+        sender.send(events.injected("shop", owner))
+    sender.send(events.skipped("shop", owner, "why"))
+    sender.start()
+    memory.cluster.wait(lambda cluster: len(cluster.events) == 2)
+    sender.close()
+
+    assert [found["count"] for found in memory.cluster.events] == [100, 1]
