@@ -96,18 +96,28 @@ def _only(check: Check) -> Judgement:
 
 
 def examine_all(question: Question, targets: list[Target]) -> Iterator[Report | None]:
-    """The reports of many namespaces, in their order, as they become known."""
-    # Two for each processor: half of the time one waits for programs.
-    workers = min(MAX_WORKERS, 2 * len(os.sched_getaffinity(0)), len(targets))
+    """The reports of many namespaces, in their order, as they become known.
+
+    Workers start at once, not when the first report is asked for.
+    """
+    # Several for each processor: most of the time one waits for programs.
+    workers = min(MAX_WORKERS, 4 * len(os.sched_getaffinity(0)), len(targets))
     if workers < 2:
-        yield from (examine(question, target) for target in targets)
-        return
+        return (examine(question, target) for target in targets)
     # Forked: what a worker needs is loaded already, and each is a thread's worth of
     # namespaces of its own, so that /proc/net is its namespace's.
     context = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(workers, context, _end_on_interrupt) as pool:
+    pool = ProcessPoolExecutor(workers, context, _end_on_interrupt)
+    reports = pool.map(partial(examine, question), targets, chunksize=4)
+    return _reported(pool, reports)
+
+
+def _reported(
+    pool: ProcessPoolExecutor, reports: Iterator[Report | None]
+) -> Iterator[Report | None]:
+    with pool:
         try:
-            yield from pool.map(partial(examine, question), targets, chunksize=4)
+            yield from reports
         except BrokenProcessPool as error:
             raise ProxyInitError(
                 "a worker was ended from outside, perhaps for want of memory: try again"

@@ -112,26 +112,24 @@ def question(arguments: Arguments) -> Question:
 
 def verify(arguments: Arguments) -> int:
     """Look, and say what was found; the exit code."""
-    from proxyinit import discover, node, report  # noqa: PLC0415  (needs pyroute2)
+    from proxyinit import discover, node  # noqa: PLC0415  (needs pyroute2)
 
     values: dict[str, Any] = arguments.values
     asked = question(arguments)
+    targets, hidden = discover.targets() if values["all"] else ([_target(values)], 0)
+    answers = node.examine_all(asked, targets)
+    from proxyinit import report  # noqa: PLC0415  (rich, while workers are at it)
+
     if values["all"]:
-        targets, hidden = discover.targets()
-        answers = list(_with_progress(node.examine_all(asked, targets), len(targets)))
-        reports = [answer for answer in answers if answer]
-        if values["format"] == "json":
-            report.print_json(reports, hidden)
-        else:
-            report.print_all(reports, hidden, len(targets) - len(reports))
-        return node.exit_code(reports)
-    answer = node.examine(asked, _target(values))
-    assert answer  # noqa: S101  (only a question with ports leaves one out)
+        answers = _with_progress(answers, len(targets))
+    reports = [answer for answer in answers if answer]
     if values["format"] == "json":
-        report.print_json([answer], 0)
+        report.print_json(reports, hidden)
+    elif values["all"]:
+        report.print_all(reports, hidden, len(targets) - len(reports))
     else:
-        report.print_one(answer)
-    return node.exit_code([answer])
+        report.print_one(*reports)
+    return node.exit_code(reports)
 
 
 def _target(values: dict[str, Any]) -> Target:
