@@ -45,9 +45,11 @@ proto: ## generate the messages of the certification call
 
 constraints: ## renew constraints.txt from what is installed
 	@.ci/setup dev
-	@{ sed -n '/^#/p' constraints.txt; $(BIN)/pip freeze --exclude-editable; \
+	@{ $(BIN)/pip freeze --exclude-editable; \
 	   grep -E '^(editables|hatchling|setuptools|tomlkit|trove-classifiers|wheel)==' \
-	   constraints.txt; } | sort -fu > constraints.new
+	   constraints.txt; } | sort -fu > constraints.pins
+	@{ grep '^#' constraints.txt; cat constraints.pins; } > constraints.new
+	@rm constraints.pins
 	@mv constraints.new constraints.txt
 
 clean: ## remove what the commands above made here
