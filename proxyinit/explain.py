@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from proxyinit.explain_match import View
+from proxyinit.explain_view import View
 from proxyinit.explain_walk import Walk
 from proxyinit.packet import Mark, Packet
 from proxyinit.rules import INET, Chain, Ruleset

@@ -10,13 +10,8 @@ import click
 from proxyinit import entry
 from proxyinit.commands import LOOKED_AT, PflagCommand, usage_error
 from proxyinit.explain import explain
-from proxyinit.explain_flags import (
-    EXPLAIN_FLAGS,
-    NO_DIRECTION,
-    Undirected,
-    problems,
-    quiet,
-)
+from proxyinit.explain_flags import EXPLAIN_FLAGS, Undirected, quiet
+from proxyinit.explain_mistakes import NO_DIRECTION, problems
 from proxyinit.explain_show import as_json, lines, text
 from proxyinit.explain_source import source
 from proxyinit.pflag import Arguments

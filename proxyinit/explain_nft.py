@@ -10,19 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from proxyinit.explain_match import (
+from proxyinit.explain_match import in_ranges, leaves_by_lo, named, owner, ports
+from proxyinit.explain_view import (
     PROTOCOLS,
     WITH_PORTS,
     View,
     any_of,
     every,
     found,
-    in_ranges,
     is_own,
-    leaves_by_lo,
-    named,
-    owner,
-    ports,
     protocol_number,
     undecided,
 )

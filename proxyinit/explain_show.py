@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from proxyinit.iptables_rule import render_rule as render_iptables
@@ -41,12 +41,29 @@ class Line:
         behind = f"  [{self.why}]" if self.why else ""
         return f"{'  ' * self.depth}{_WORDS.get(self.kind, '')}{self.text}{behind}"
 
+    @property
+    def printable(self) -> Line:
+        """The line without what could steer a terminal: comments are anybody's."""
+        return replace(self, text=printable(self.text), why=printable(self.why))
+
 
 _WORDS = {"yes": "yes  ", "no": "no   ", "open": "?    "}
 
 
+def printable(text: str) -> str:
+    """The text; what can't be shown is escaped as in Python."""
+    if text.isprintable():
+        return text
+    shown = (c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    return "".join(shown)
+
+
 def lines(explanation: Explanation) -> Iterator[Line]:
-    """The whole answer, the sentence last."""
+    """The whole answer, the sentence last, fit for a terminal."""
+    return (line.printable for line in _lines(explanation))
+
+
+def _lines(explanation: Explanation) -> Iterator[Line]:
     yield Line(0, "title", _title(explanation.packet))
     for passage in explanation.passages:
         yield Line(0, "title", _heading(passage))

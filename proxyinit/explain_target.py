@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from proxyinit.explain_extension import read_mark
-from proxyinit.explain_match import View
-from proxyinit.packet import Mark, bits, canonical, number
+from proxyinit.explain_view import View
+from proxyinit.packet import Mark, bits, canonical, number, read_mark
 from proxyinit.rules import IPV6, Rule, Verdict
 from proxyinit.trace import Outcome
 

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from proxyinit.explain_extension import extension
-from proxyinit.explain_match import MODEL, View
+from proxyinit.explain_match import MODEL
 from proxyinit.explain_target import PASSING, ends_with, lets_pass, remark, unknown
+from proxyinit.explain_view import View
 from proxyinit.packet import UNKNOWN_MARK
 from proxyinit.rules import Chain, Extension, Rule, Verdict
 from proxyinit.trace import (

@@ -16,6 +16,7 @@ from proxyinit.rules import IPV4, IPV6, Subnet
 if TYPE_CHECKING:
     from proxyinit.rules import Version
 
+ALL_BITS = 0xFFFFFFFF
 UNKNOWN_INTERFACE = None
 """An interface nobody named; the empty name is that of no interface at all."""
 
@@ -39,8 +40,14 @@ class Mark:
         return True if mask & ~self.known == 0 else None
 
 
+def read_mark(text: str) -> tuple[int, int]:
+    """Value and mask of ``0x1/0xff``; the whole mark when there is no mask."""
+    value, slash, mask = text.partition("/")
+    return int(value, 0) & ALL_BITS, int(mask, 0) & ALL_BITS if slash else ALL_BITS
+
+
 UNKNOWN_MARK = Mark()
-NO_MARK = Mark(0, 0xFFFFFFFF)
+NO_MARK = Mark(0, ALL_BITS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

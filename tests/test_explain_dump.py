@@ -117,6 +117,20 @@ def test_native_rules_are_spelled_as_nft_does() -> None:
     )
 
 
+def test_a_comment_can_not_steer_a_terminal() -> None:
+    """Whoever wrote the rule, its escape sequences are shown and not sent."""
+    rule = '-A PREROUTING -m comment --comment "\x1b[2J\u202e" -j ACCEPT\nCOMMIT'
+    dump = LEGACY + NAT.replace("COMMIT", rule)
+    packet = Packet(
+        version=IPV4, source="10.0.0.1", destination="10.0.0.2", outbound=False
+    )
+
+    shown = text(explain(read_dump(dump, IPV4), packet))
+
+    assert r"\x1b[2J\u202e" in shown
+    assert shown.replace("\n", "").isprintable()
+
+
 def test_a_dump_of_rules_alone_says_where_it_ends() -> None:
     """Long lines are shown in part."""
     with pytest.raises(ProxyInitError, match=r"\.\.\.; expected what") as caught:

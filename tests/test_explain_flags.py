@@ -15,8 +15,8 @@ from proxyinit.explain_flags import (
     parse_mark,
     parse_own,
     parse_target,
-    problems,
 )
+from proxyinit.explain_mistakes import problems
 from proxyinit.explain_own import own_of_fib_trie, own_of_ipv6_route
 from proxyinit.packet import Mark, Packet
 from proxyinit.pflag import Arguments, parse

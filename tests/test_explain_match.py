@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxyinit.explain_match import View
+from proxyinit.explain_view import View
 from proxyinit.explain_walk import examine
 from proxyinit.iptables_rule import parse_rule, split_words
 from proxyinit.packet import NO_MARK, Mark, Packet

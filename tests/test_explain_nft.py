@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from proxyinit.explain import explain
-from proxyinit.explain_match import View
+from proxyinit.explain_view import View
 from proxyinit.explain_walk import examine
 from proxyinit.nft_list import parse_tables
 from proxyinit.nft_rule import parse_rule, split_words

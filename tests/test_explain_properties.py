@@ -24,7 +24,7 @@ from proxyinit.errors import ProxyInitError
 from proxyinit.explain import explain, follow
 from proxyinit.explain_dump import read_dump
 from proxyinit.explain_own import own_of_fib_trie, own_of_ipv6_route
-from proxyinit.explain_show import as_json, lines, text
+from proxyinit.explain_show import as_json, lines, printable, text
 from proxyinit.iptables_rule import DumpError
 from proxyinit.iptables_save import parse
 from proxyinit.nft_list import parse_tables
@@ -227,10 +227,11 @@ def judge(named: list[tuple[str, Ruleset]], packet: Packet) -> None:
         assert explanation.doubts
     shown = text(explanation)
     values = json.loads(json.dumps(as_json(explanation)))
-    assert shown.count("\n") >= len(list(lines(explanation)))
+    assert shown.count("\n") == len(list(lines(explanation)))
+    assert all(line.isprintable() for line in shown.splitlines())
     assert values["answer"] == explanation.sentence
     for said in strings(values["tables"]):
-        assert said in shown
+        assert printable(said) in shown
     for passage, table in zip(explanation.passages, values["tables"], strict=True):
         assert count(passage.trace) == count_json(table["trace"])
 
@@ -285,7 +286,8 @@ def test_every_rule_is_tried_once() -> None:
 PURE = (
     *("packet", "trace", "explain", "explain_walk", "explain_match", "explain_target"),
     *("explain_extension", "explain_show", "explain_dump", "explain_own"),
-    "explain_flags",
+    *("explain_flags", "explain_mistakes", "explain_view", "explain_option"),
+    *("explain_address", "explain_nft"),
 )
 EFFECTS = {
     *("os", "subprocess", "socket", "grpc", "click", "time", "logging", "random"),
