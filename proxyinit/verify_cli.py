@@ -47,6 +47,12 @@ def _parse_format(text: str) -> str:
     return text
 
 
+def _wish(flag: Flag) -> Flag:
+    """A flag of an install, for which nothing is required here."""
+    text = flag.help.replace(" (required)", "")
+    return Flag(**{**flag.__dict__, "help": text})
+
+
 VERIFY_FLAGS = (
     *(flag for flag in TARGET_FLAGS if flag.name in ("netns", "pid")),
     Flag(
@@ -74,7 +80,7 @@ VERIFY_FLAGS = (
         metavar="text|json",
         default="text",
     ),
-    *REDIRECT_FLAGS,
+    *map(_wish, REDIRECT_FLAGS),
 )
 _TARGETS = ("netns", "pid", "pod-ip", "all")
 
