@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
+
+# What `signal` is made of, without the enumerations around it: they take a
+# thirtieth of the whole start.
+from _signal import SIG_DFL, SIGPIPE, SIGXFSZ  # type: ignore[import-not-found]
+from _signal import signal as set_signal
 
 from identity import keys, names, pem, store
 from identity.errors import IdentityError
 from identity.variables import DIRECTORY, LOCAL_NAME, TRUST_ANCHORS
-from proxyinit.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,11 +36,20 @@ CSR = "csr.der"
 PROXY = "/usr/lib/linkerd/linkerd2-proxy"
 
 
-class Command(Record):
-    """What to become in the end: a program, and the arguments after its name."""
+class Command:
+    """What to become in the end: a program, and the arguments after its name.
 
-    path: str = PROXY
-    arguments: Sequence[str] = ()
+    A plain class, because `Record` would be two modules more.
+    """
+
+    def __init__(self, path: str = PROXY, arguments: Sequence[str] = ()) -> None:
+        self.path = path
+        self.arguments = tuple(arguments)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Command) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]  # nobody looks one up
 
 
 def problems(environ: Mapping[str, str], command: Command) -> Iterator[str]:
@@ -109,8 +121,8 @@ def execute(path: str, argv: Sequence[str], environ: Mapping[str, str]) -> NoRet
     Python ignores two signals, and what is ignored stays so in the next program:
     a proxy would not notice that a peer of its pipe is gone.
     """
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    set_signal(SIGPIPE, SIG_DFL)
+    set_signal(SIGXFSZ, SIG_DFL)
     os.execve(path, list(argv), environ)  # noqa: S606  (what this program is for)
 
 

@@ -6,9 +6,10 @@ need; help, mistakes and the commands go on to `identity.cli`.
 
 from __future__ import annotations
 
+import gc
 import os
 
-from identity import bootstrap, logs
+from identity import bootstrap
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,10 +20,18 @@ def main(argv: Sequence[str]) -> int:
     """Run proxy-identity; the exit code."""
     command = bootstrap_command(argv)
     if command is None:
+        gc.enable()  # the launcher has no use for it until here
         from identity.cli import run  # noqa: PLC0415  (33 ms for click)
 
         return run(argv)
-    return bootstrap.run(os.environ, command, logs.say)
+    return bootstrap.run(os.environ, command, say)
+
+
+def say(level: str, message: str) -> None:
+    """Write a log line. A bootstrap mostly has nothing to say."""
+    from identity import logs  # noqa: PLC0415  (not needed then)
+
+    logs.say(level, message)
 
 
 def bootstrap_command(argv: Sequence[str]) -> bootstrap.Command | None:

@@ -22,7 +22,8 @@ PROGRAM = str(Path(sys.executable).with_name("proxy-identity"))
 WORKLOADS = 6000
 STORM = 10_000
 FLOOR = 1500
-PAIRS = 25
+PAIRS = 41
+MEMORY = "/dev/shm"  # noqa: S108  (the identity directory is in memory in pods, too)
 API_DELAY_S = 0.010
 HEALTH = "/grpc.health.v1.Health/Check"
 
@@ -119,33 +120,34 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 
 def _bootstrap(folder: Path) -> Row:
-    """The bootstrap, up to becoming another program, against its imports alone."""
-    identity = folder / "end-entity"
-    identity.mkdir()
+    """The bootstrap, up to becoming another program, against its imports alone.
+
+    In memory and with nothing there from before, as in a new pod.
+    """
     name = "web.emojivoto.serviceaccount.identity.linkerd.cluster.local"
     anchors = (folder / "roots" / "ca-bundle.crt").read_text()
     prefix = "LINKERD2_PROXY_IDENTITY"
-    environment = {
-        **os.environ,
-        f"{prefix}_DIR": str(identity),
-        f"{prefix}_LOCAL_NAME": name,
-        f"{prefix}_TRUST_ANCHORS": anchors,
-    }
-    ours = [PROGRAM, "--proxy", "/bin/true"]
-    peer = [
-        sys.executable,
-        "-c",
-        f"{_IMPORTS}\nimport os\nos.execv('/bin/true', ['t'])",
-    ]
-    _spawn_ms(ours, environment)
-    _spawn_ms(peer, environment)
-    found = [
-        (_spawn_ms(ours, environment), _spawn_ms(peer, environment))
-        for _ in range(PAIRS)
-    ]
+    with tempfile.TemporaryDirectory(dir=MEMORY) as identity:
+        environment = {
+            **os.environ,
+            f"{prefix}_DIR": identity,
+            f"{prefix}_LOCAL_NAME": name,
+            f"{prefix}_TRUST_ANCHORS": anchors,
+        }
+
+        def ours_ms() -> float:
+            for path in Path(identity).iterdir():
+                path.unlink()
+            return _spawn_ms([PROGRAM, "--proxy", "/bin/true"], environment)
+
+        program = f"{_IMPORTS}\nimport os\nos.execv('/bin/true', ['t'])"
+        peer = [sys.executable, "-c", program]
+        ours_ms()
+        _spawn_ms(peer, environment)
+        found = [(ours_ms(), _spawn_ms(peer, environment)) for _ in range(PAIRS)]
     ratio = statistics.median(a / b for a, b in found)
-    ours_ms, peer_ms = (statistics.median(times) for times in zip(*found, strict=True))
-    figure = f"{ratio:.2f} (ours {ours_ms:.1f} ms, imports {peer_ms:.1f} ms)"
+    own_ms, peer_ms = (statistics.median(times) for times in zip(*found, strict=True))
+    figure = f"{ratio:.2f} (ours {own_ms:.1f} ms, imports {peer_ms:.1f} ms)"
     what = "bootstrap, whole process, against importing what key and CSR need"
     return Row(what, figure, "≤ 1.15", ratio <= 1.15)
 

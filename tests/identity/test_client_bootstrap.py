@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -15,7 +16,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from identity import bootstrap, keys, pem
+from identity import bootstrap, entry, keys, pem
 from identity.bootstrap import Command
 from identity.entry import bootstrap_command
 from identity.errors import BadTrustAnchors, DirectoryUnusable
@@ -376,3 +377,14 @@ def test_the_bootstrap_imports_little(program: Program) -> None:
     unwanted = "click grpc ssl logging dataclasses pathlib cryptography.x509 asyncio"
     assert not loaded & set(unwanted.split())
     assert program("--version").stdout.startswith("proxy-identity ")
+
+
+def test_commands_collect_their_garbage(capsys: pytest.CaptureFixture[str]) -> None:
+    """The bootstrap goes without the collector; what runs for long does not."""
+    gc.disable()
+    try:
+        entry.main(["--help"])
+        assert gc.isenabled()
+    finally:
+        gc.enable()
+    assert "certify" in capsys.readouterr().out
