@@ -1,0 +1,373 @@
+"""What a review costs: against reading and writing its JSON, and under a steady load.
+
+Reviews of fifty Deployments' pods in turn, as an API server sends them, each different
+from the last. The client is a bare socket with TLS, and what it takes is counted too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+import ssl
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from interception import Row
+
+from identity.testing import CA
+from proxyinit.inject.testing import Cluster
+
+LAUNCHER = (sys.executable, "-m", "proxyinit.inject.launcher", "serve")
+WORKLOADS = 50
+TURNS = 40
+PER_TURN = 100
+RATE = 200
+LOAD_S = 60
+CONNECTIONS = 4
+TARGET = 4.0
+TAIL_TARGET = 5.0
+
+_LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
+_PORT = re.compile(r':(\d+)"')
+_FIELDS = {
+    "f:metadata": {
+        "f:annotations": {".": {}, "f:prometheus.io/scrape": {}},
+        "f:generateName": {},
+        "f:labels": {".": {}, "f:app": {}, "f:pod-template-hash": {}},
+        "f:ownerReferences": {".": {}, 'k:{"uid":"0c7f5b1e-9b4e-4f6e"}': {}},
+    },
+    "f:spec": {
+        "f:containers": {
+            'k:{"name":"server"}': {
+                ".": {},
+                "f:args": {},
+                "f:env": {".": {}, 'k:{"name":"A"}': {".": {}, "f:value": {}}},
+                "f:image": {},
+                "f:imagePullPolicy": {},
+                "f:ports": {".": {}, 'k:{"containerPort":8080}': {".": {}}},
+                "f:resources": {".": {}, "f:requests": {".": {}, "f:cpu": {}}},
+                "f:terminationMessagePath": {},
+            }
+        },
+        "f:dnsPolicy": {},
+        "f:enableServiceLinks": {},
+        "f:restartPolicy": {},
+        "f:schedulerName": {},
+        "f:securityContext": {},
+        "f:serviceAccountName": {},
+        "f:terminationGracePeriodSeconds": {},
+    },
+}
+_TOKEN = {
+    "name": "kube-api-access-x7k2p",
+    "projected": {
+        "sources": [
+            {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+            {
+                "configMap": {
+                    "name": "kube-root-ca.crt",
+                    "items": [{"key": "ca.crt", "path": "ca.crt"}],
+                }
+            },
+            {
+                "downwardAPI": {
+                    "items": [
+                        {
+                            "path": "namespace",
+                            "fieldRef": {
+                                "apiVersion": "v1",
+                                "fieldPath": "metadata.namespace",
+                            },
+                        }
+                    ]
+                }
+            },
+        ],
+        "defaultMode": 420,
+    },
+}
+
+
+def rows() -> Iterator[Row]:
+    """Every figure of the webhook."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, Cluster() as cluster:
+        for number in range(WORKLOADS):
+            above = {"apiVersion": "apps/v1", "kind": "Deployment", "uid": f"{number}"}
+            above["name"] = f"server-{number}"
+            cluster.owned("replicasets", "shop", f"server-{number}-5b6f8d9c4", above)
+        cluster.annotate("shop", {"linkerd.io/inject": "enabled"})
+        with _webhook(Path(folder), cluster) as (port, context):
+            yield _cost(port, context)
+            yield _tail(port, context)
+
+
+def _review(number: int) -> bytes:
+    name = f"server-{number}"
+    metadata = {
+        "generateName": f"{name}-5b6f8d9c4-",
+        "namespace": "shop",
+        "creationTimestamp": None,
+        "labels": {"app": name, "pod-template-hash": "5b6f8d9c4", "version": "v1"},
+        "annotations": {"prometheus.io/scrape": "true"},
+        "ownerReferences": [
+            {
+                "apiVersion": "apps/v1",
+                "kind": "ReplicaSet",
+                "name": f"{name}-5b6f8d9c4",
+                "uid": "0c7f5b1e-9b4e-4f6e-8f5d-2a1b3c4d5e6f",
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ],
+        "managedFields": [
+            {
+                "manager": "kube-controller-manager",
+                "operation": "Update",
+                "apiVersion": "v1",
+                "time": "2026-01-01T00:00:00Z",
+                "fieldsType": "FieldsV1",
+                "fieldsV1": _FIELDS,
+            }
+        ],
+    }
+    container = {
+        "name": "server",
+        "image": f"registry.example.com/shop/{name}:v1.2.3",
+        "args": ["--listen", f":{8000 + number}", "--peers", "10.0.0.0/8"],
+        "ports": [
+            {"name": "http", "containerPort": 8000 + number, "protocol": "TCP"},
+            {"name": "metrics", "containerPort": 9090, "protocol": "TCP"},
+        ],
+        "env": [
+            {"name": f"SERVER_{word}", "value": f"{word.lower()}.shop.svc:8080"}
+            for word in ("ORDERS", "PAYMENTS", "STOCK", "USERS", "EVENTS")
+        ],
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+        "volumeMounts": [
+            {
+                "name": _TOKEN["name"],
+                "readOnly": True,
+                "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+            }
+        ],
+        "readinessProbe": {
+            "httpGet": {"path": "/ready", "port": 9090, "scheme": "HTTP"},
+            "timeoutSeconds": 1,
+            "periodSeconds": 10,
+        },
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File",
+        "imagePullPolicy": "IfNotPresent",
+    }
+    spec = {
+        "volumes": [_TOKEN],
+        "containers": [container],
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": 30,
+        "dnsPolicy": "ClusterFirst",
+        "serviceAccountName": "server",
+        "serviceAccount": "server",
+        "securityContext": {},
+        "schedulerName": "default-scheduler",
+        "tolerations": [
+            {
+                "key": f"node.kubernetes.io/{key}",
+                "operator": "Exists",
+                "effect": "NoExecute",
+                "tolerationSeconds": 300,
+            }
+            for key in ("not-ready", "unreachable")
+        ],
+        "priority": 0,
+        "enableServiceLinks": True,
+        "preemptionPolicy": "PreemptLowerPriority",
+    }
+    pod = {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec}
+    return json.dumps(_envelope(pod, number), separators=(",", ":")).encode()
+
+
+def _envelope(pod: dict[str, Any], number: int) -> dict[str, Any]:
+    kind = {"group": "", "version": "v1", "kind": "Pod"}
+    resource = {"group": "", "version": "v1", "resource": "pods"}
+    return {
+        "kind": "AdmissionReview",
+        "apiVersion": "admission.k8s.io/v1",
+        "request": {
+            "uid": f"705ab4f5-6393-11e8-b7cc-{number:012}",
+            "kind": kind,
+            "resource": resource,
+            "requestKind": kind,
+            "requestResource": resource,
+            "namespace": "shop",
+            "operation": "CREATE",
+            "userInfo": {
+                "username": "system:serviceaccount:kube-system:replicaset-controller",
+                "uid": "ed4b6d47-0c1c-4f0b-a4b8-6d6d0a1d3c52",
+                "groups": ["system:serviceaccounts", "system:authenticated"],
+            },
+            "object": {**pod, "status": {}},
+            "oldObject": None,
+            "dryRun": False,
+            "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
+        },
+    }
+
+
+@contextlib.contextmanager
+def _webhook(folder: Path, cluster: Cluster) -> Iterator[tuple[int, ssl.SSLContext]]:
+    """The program with the chart's values; its port, and who trusts it."""
+    ca = CA("webhook")
+    certificate, key = ca.leaf(dns=["localhost"]).write(folder)
+    (folder / "values").write_text("linkerdVersion: v1\n")
+    (folder / "roots").write_bytes(ca.pem)
+    kubeconfig = cluster.write_kubeconfig(folder)
+    argv: list[str | Path] = [
+        *(*LAUNCHER, "-addr=127.0.0.1:0", "-metrics-addr=127.0.0.1:0"),
+        *("-kubeconfig", kubeconfig, "--values", folder / "values"),
+        *("--trust-roots", folder / "roots", "--tls-cert", certificate),
+        *("--tls-key", key),
+    ]
+    log = (folder / "log").open("w+b")
+    with log, subprocess.Popen(argv, stderr=log) as process:
+        try:
+            port = _port_in(folder / "log", process)
+            yield port, ssl.create_default_context(cadata=ca.pem.decode())
+        finally:
+            process.terminate()
+
+
+def _port_in(log: Path, process: subprocess.Popen[bytes]) -> int:
+    while process.poll() is None:
+        for line in log.read_text().splitlines():
+            if "listening at" in line:
+                return int(_PORT.findall(line)[0])
+        time.sleep(0.05)
+    raise RuntimeError(f"the webhook ended: {log.read_text()}")
+
+
+class Client:
+    """One connection, kept alive."""
+
+    def __init__(self, port: int, context: ssl.SSLContext) -> None:
+        raw = socket.create_connection(("127.0.0.1", port))
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = context.wrap_socket(raw, server_hostname="localhost")
+
+    def ask_s(self, request: bytes) -> float:
+        """Send a request and read its answer; the seconds that it took."""
+        begun_s = time.perf_counter()
+        self._socket.sendall(request)
+        answer = self._receive()
+        while b"\r\n\r\n" not in answer:
+            answer += self._receive()
+        head, _, body = answer.partition(b"\r\n\r\n")
+        found = _LENGTH.search(head)
+        left = int(found[1]) - len(body) if found else 0
+        while left > 0:
+            body += (part := self._receive())
+            left -= len(part)
+        taken_s = time.perf_counter() - begun_s
+        if not head.startswith(b"HTTP/1.1 200") or b'"patch":' not in body:
+            raise RuntimeError(f"no patch: {answer[:300]!r}")
+        return taken_s
+
+    def _receive(self) -> bytes:
+        found = self._socket.recv(65536)
+        if not found:
+            raise RuntimeError("the webhook hung up")
+        return found
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+
+def _requests() -> tuple[list[bytes], list[bytes]]:
+    bodies = [_review(number) for number in range(WORKLOADS)]
+    head = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return bodies, [
+        f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body for body in bodies
+    ]
+
+
+def _cost(port: int, context: ssl.SSLContext) -> Row:
+    """Reviews and their JSON alone, taking turns."""
+    bodies, requests = _requests()
+    client = Client(port, context)
+    for request in requests * 4:
+        client.ask_s(request)
+    reviews_s: list[float] = []
+    least_s: list[float] = []
+    for _ in range(TURNS):
+        turn = [requests[number % WORKLOADS] for number in range(PER_TURN)]
+        reviews_s += [client.ask_s(request) for request in turn]
+        for number in range(PER_TURN):
+            begun_s = time.perf_counter()
+            json.dumps(json.loads(bodies[number % WORKLOADS]))
+            least_s.append(time.perf_counter() - begun_s)
+    client.close()
+    ours_us, json_us = (1e6 * statistics.median(x) for x in (reviews_s, least_s))
+    ratio = ours_us / json_us
+    figure = (
+        f"{ratio:.2f} ({ours_us:.0f} µs over TLS, JSON of {len(bodies[0])} bytes "
+        f"{json_us:.0f} µs)"
+    )
+    what = "webhook, one process, keep-alive: a review against its JSON, medians"
+    return Row(what, figure, f"≤ {TARGET:g}", ratio <= TARGET)
+
+
+@dataclass
+class Load:
+    """What clients saw that send at given times; lateness of ours is not theirs."""
+
+    taken_s: list[float] = field(default_factory=list)
+
+    def run(
+        self, client: Client, requests: list[bytes], first: int, at_s: float
+    ) -> None:
+        """Send every `CONNECTIONS`-th request of the load."""
+        for number in range(first, RATE * LOAD_S, CONNECTIONS):
+            time.sleep(max(0.0, at_s + number / RATE - time.perf_counter()))
+            self.taken_s.append(client.ask_s(requests[number % WORKLOADS]))
+
+
+def _tail(port: int, context: ssl.SSLContext) -> Row:
+    """A steady load, for a minute."""
+    _, requests = _requests()
+    load = Load()
+    at_s = time.perf_counter() + 0.2
+    threads = [
+        threading.Thread(
+            target=load.run, args=(Client(port, context), requests, first, at_s)
+        )
+        for first in range(CONNECTIONS)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    median_s = statistics.median(load.taken_s)
+    p99_s = statistics.quantiles(load.taken_s, n=100)[98]
+    ratio = p99_s / median_s
+    figure = (
+        f"{ratio:.2f} (p99 {1e3 * p99_s:.2f} ms, median {1e3 * median_s:.2f} ms, "
+        f"{len(load.taken_s)} reviews)"
+    )
+    what = f"webhook: p99 against the median at {RATE} reviews a second for a minute"
+    return Row(what, figure, f"≤ {TAIL_TARGET:g}", ratio <= TAIL_TARGET)
+
+
+if __name__ == "__main__":
+    for row in rows():
+        mark = {True: "ok", False: "missed", None: ""}[row.met]
+        print(f"{row.what}: {row.figure} [{row.target}] {mark}", flush=True)  # noqa: T201
