@@ -79,18 +79,27 @@ def test_where_the_proxy_runs(lab: Lab, mode: str, version: int) -> None:
     assert lab.outbound(WORLD[version], 9090).who == "proxy"
 
 
-def test_a_proxy_that_accepts_nothing_yet(lab: Lab) -> None:
+@pytest.mark.parametrize(
+    ("address", "family"),
+    [
+        pytest.param("127.0.0.1", socket.AF_INET, id="loopback alone"),
+        pytest.param("::", socket.AF_INET6, id="one socket for both versions"),
+    ],
+)
+def test_a_proxy_that_accepts_nothing_yet(
+    lab: Lab, address: str, family: socket.AddressFamily
+) -> None:
     """The kernel's handshake is proof; no program has to take part."""
     install(lab.pod, "nft")
-    listener = lab.pod.run(_deaf_listener, uid=PROXY_UID)
-    with listener:
+
+    def listen() -> socket.socket:
+        both = family == socket.AF_INET6
+        return socket.create_server((address, 4140), family=family, dualstack_ipv6=both)
+
+    with lab.pod.run(listen, uid=PROXY_UID):
         _, checks = probe(lab.pod)
 
     assert checks["probe out, IPv4"]["found"].endswith("was accepted on port 4140")
-
-
-def _deaf_listener() -> socket.socket:
-    return socket.create_server(("127.0.0.1", 4140))
 
 
 def test_what_passes_by_is_caught(lab: Lab, iptables_mode: str) -> None:

@@ -52,14 +52,15 @@ def add(judgement: Judgement, facts: Facts) -> Judgement:
 def probe(wanted: Wanted, facts: Facts) -> Iterator[Check]:
     """One check for each direction and IP version, and for the proxy's own way out."""
     ends: dict[int, Ends] = {}
-    version: int
-    for version in versions_in_use(facts, wanted):
+    for version in map(int, versions_in_use(facts, wanted)):
         found = _ends(wanted.config, version)
         if found:
             ends[version] = found
         else:
             text = f"IPv{version}: every network for documentation is ignored"
             yield Check("probe", UNKNOWN, text, "connect from and to a real neighbour")
+    if not ends:
+        return
     try:
         inbound = _inbound_port(wanted.config, facts)
         outbound = _outbound_port(wanted.config, facts)
@@ -125,7 +126,7 @@ class _Trial:
         proxy_port: int,
     ) -> Check:
         """Connect, and find out who is at the other end."""
-        where = f"{_shown(destination)}"
+        where = _shown(destination)
         try:
             server = listen(self.version, proxy_port)
         except OSError as error:
