@@ -31,8 +31,10 @@ bench: ## ratios against one-command-at-a-time, measured in one run
 
 fuzz: ## model against kernel, 50,000 packets a mode, and parsers for ten minutes
 	@.ci/setup dev
-	@PROXYINIT_FUZZ=1 $(BIN)/pytest -q --timeout 7200 netns-tests/test_model_kernel.py \
-	  netns-tests/test_model_foreign.py tests/test_fuzz_parsers.py
+	@PROXYINIT_FUZZ=1 PROXYINIT_FUZZ_SECONDS=600 $(BIN)/pytest -q --timeout 7200 \
+	  netns-tests/test_model_kernel.py \
+	  netns-tests/test_model_foreign.py netns-tests/test_model_native.py \
+	  tests/test_explain_properties.py
 
 images: ## build the images into build/images; BASE=local: on Debian's packages alone
 	@.ci/setup dev

@@ -19,6 +19,7 @@ from proxyinit.logs import Log
 from proxyinit.pflag import parse
 from proxyinit.runner import SystemRunner
 from proxyinit.session import Session
+from proxyinit.standard_files import open_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ RUN_MARGIN_S = 30
 
 def main(argv: Sequence[str]) -> int:
     """Run proxy-init; the exit code."""
-    _open_standard_files()
+    open_all()
     arguments = parse(argv, INSTALL_FLAGS)
     if arguments.help or arguments.words or any(problems(arguments)):
         # 27 ms of imports, for those who read what they are told.
@@ -111,15 +112,6 @@ def _enter(path: str) -> None:
     fd = netns.open_namespace(path)
     netns.enter(fd)
     os.close(fd)
-
-
-def _open_standard_files() -> None:
-    """Fill the places of closed standard files, so that nothing else gets them."""
-    for fd in (0, 1, 2):
-        try:
-            os.fstat(fd)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
 
 
 def _show(text: str) -> None:

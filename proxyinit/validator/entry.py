@@ -11,6 +11,7 @@ import os
 from _signal import SIGINT, SIGTERM, signal  # type: ignore[import-not-found]
 
 from proxyinit.pflag import parse
+from proxyinit.standard_files import open_all
 from proxyinit.validator.settings import FLAGS, Settings, problems, settings
 from proxyinit.validator.tracing import Log
 from proxyinit.validator.validate import NOT_VALIDATED, validate
@@ -28,7 +29,7 @@ class Killed(Exception):
 
 def main(argv: Sequence[str]) -> int:
     """Run network-validator; the exit code."""
-    _open_standard_files()
+    open_all()
     arguments = parse(argv, FLAGS)
     if arguments.help or arguments.words or any(problems(arguments, os.environ)):
         # 30 ms of imports, for those who read what they are told.
@@ -53,12 +54,3 @@ def execute(chosen: Settings) -> int:
 
 def _end(number: int, _: object) -> None:
     raise Killed(_SIGNALS[number])
-
-
-def _open_standard_files() -> None:
-    """Fill the places of closed standard files, so that no socket gets them."""
-    for fd in (0, 1, 2):
-        try:
-            os.fstat(fd)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
