@@ -128,6 +128,31 @@ def test_tables_of_others_in_nftables_are_followed(namespace: Namespace) -> None
     assert [table["name"] for table in apps["tables"]] == ["nftables, table ip mesh"]
 
 
+@pytest.mark.parametrize(
+    ("priority", "port"),
+    [pytest.param(-101, 4140, id="before"), pytest.param(-99, 4143, id="behind")],
+)
+def test_the_table_of_the_lower_priority_decides(
+    lab: Lab, mode: str, priority: int, port: int
+) -> None:
+    """And the kernel agrees."""
+    install(lab.pod, mode)
+    listing = f"""table inet mesh {{
+        chain pre {{
+            type nat hook prerouting priority {priority}; policy accept;
+            tcp dport 8080 redirect to :4140
+        }}
+    }}"""
+    assert lab.pod.exec(["nft", "-f", "-"], text=listing).returncode == 0
+    lab.proxy()
+
+    ends = (f"--from={WORLD[4]}", to(POD[4], 8080))
+    answer = explain(f"--netns={lab.pod.path}", *ends)
+
+    assert (answer["decided"], answer["outcomes"][0]["ports"][0]) == (True, port)
+    assert lab.inbound(8080).port == port
+
+
 @pytest.mark.parametrize("asleep", [False, True])
 def test_a_dormant_table_is_not_asked(
     namespace: Namespace,

@@ -588,6 +588,40 @@ def test_two_tables_that_redirect_are_undecided() -> None:
     assert "which of legacy and nft the kernel asks first" in explanation.doubts[0]
 
 
+def native(port: int, priority: str) -> Ruleset:
+    """A table of nf_tables that redirects to a port."""
+    hook = f"type nat hook prerouting priority {priority}"
+    rule = Rule((), Verdict("REDIRECT", ("--to-ports", str(port))))
+    return Ruleset(IPV4, (Chain("pre", (rule,), "ACCEPT", hook),))
+
+
+@pytest.mark.parametrize(
+    ("priority", "ports"),
+    [
+        pytest.param("-101", [7], id="first of all"),
+        pytest.param("-99", [1], id="after iptables"),
+        pytest.param("-100", [1, 7], id="nobody knows"),
+        pytest.param("odd", [1, 7], id="no number"),
+    ],
+)
+def test_lower_priorities_are_asked_first(priority: str, ports: list[int]) -> None:
+    """iptables is hooked in at -100."""
+    explanation = explain([("a", REDIRECTS), ("b", native(7, priority))], IN)
+
+    assert [o.ports for o in explanation.outcomes] == [(p, p) for p in ports]
+    assert explanation.decided is (len(ports) == 1)
+
+
+def test_too_many_tables_are_undecided() -> None:
+    """Not every order can be tried; those that do nothing don't count."""
+    passing = table("-A PREROUTING -j ACCEPT")
+    many = [(f"t{n}", native(n, "-100")) for n in range(1, 9)]
+    few = [*many[:4], *((f"p{n}", passing) for n in range(9))]
+
+    assert "which of t1 and t2" in explain(many, IN).outcomes[-1].why
+    assert len(explain(few, IN).outcomes) == 4
+
+
 def test_marks_go_from_table_to_table() -> None:
     """In one order the mark is there in time."""
     explanation = explain([("marks", MARKS), ("waits", WAITS)], IN)
