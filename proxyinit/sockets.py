@@ -98,19 +98,20 @@ def accepted(port: int, peer: tuple[str, int]) -> bool:
     """Whether a socket on `port` is connected with `peer`, accepted yet or not."""
     # A socket of IPv6 that takes IPv4 shows its peer as ::ffff:a.b.c.d.
     return any(
-        message["idiag_sport"] == port
-        and message["idiag_dst"].removeprefix("::ffff:") == peer[0]
-        and message["idiag_dport"] == peer[1]
+        message["idiag_dst"].removeprefix("::ffff:") == peer[0]
         for version in _FAMILIES
-        for message in _sockets(version, _ACCEPTED)
+        for message in _sockets(version, _ACCEPTED, port, peer[1])
     )
 
 
-def _sockets(version: int, states: int) -> list[Any]:
+def _sockets(version: int, states: int, port: int = 0, peer: int = 0) -> list[Any]:
+    """TCP sockets in these states, of these two ports where they are given."""
     request = inet_diag_req()
     request["sdiag_family"] = _FAMILIES[version]
     request["sdiag_protocol"] = socket.IPPROTO_TCP
     request["idiag_states"] = states
+    request["idiag_sport"] = port  # the kernel chooses: a proxy has thousands
+    request["idiag_dport"] = peer
     try:
         return _dump(_SOCK_DIAG, _DIAG_BY_FAMILY, request, inet_diag_msg)
     except OSError as error:
