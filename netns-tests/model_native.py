@@ -125,7 +125,7 @@ def tables(draw: st.DrawFn) -> str:
     chains = []
     for name in [*reversed(inner), *HEADS]:  # a chain is known before it is led to
         targets = tuple(inner if name in HEADS else inner[inner.index(name) + 1 :])
-        body = draw(st.lists(rules(targets), max_size=5))
+        body = draw(st.lists(rules(targets), min_size=1, max_size=7))
         lines = [HEADS[name]] if name in HEADS else []
         chains.append(f"chain {name} {{\n" + "\n".join([*lines, *body]) + "\n}")
     fresh = "add table inet proxy_init\ndelete table inet proxy_init\n"

@@ -243,7 +243,7 @@ def tables(draw: st.DrawFn, version: Version) -> str:
         places[name] = Place(version, "", targets, outbound=name in inner)
     lines = ["*nat", *(f":{name} - [0:0]" for name in order)]
     for name, place in places.items():
-        found = draw(st.lists(rules(place), max_size=5))
+        found = draw(st.lists(rules(place), min_size=1, max_size=7))
         lines += [f"-A {name} {rule}" for rule in found]
     return "\n".join([*lines, "COMMIT", ""])
 
