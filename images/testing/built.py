@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from images import build
 
@@ -54,22 +55,29 @@ def images() -> Iterator[Built]:
     cache = build.cache_folder()
     podman = build.Podman(cache / "engine")
     with contextlib.ExitStack() as stack:
-        made = tempfile.TemporaryDirectory(dir=cache)
+        lock = stack.enter_context((cache / "lock").open("w"))
+        fcntl.flock(lock, fcntl.LOCK_SH)  # nobody removes what is used here
+        made = tempfile.TemporaryDirectory(dir=cache, prefix="context-")
         context = Path(stack.enter_context(made))
         build.lay_out(context)
         base = build.local_base(podman)
         key = f"{build.digest(context)[:16]}-{base.rpartition(':')[2]}"
         build.wheels(context, cache)
-        found = []
-        for name in build.NAMES:
-            tag = f"localhost/proxyinit-test/{name}:{key}"
+        tags = [f"{_TESTED}/{name}:{key}" for name in build.NAMES]
+        for name, tag in zip(build.NAMES, tags, strict=True):
             if not podman.has(tag):
                 image = build.build(podman, context, name, base, build.commit())
                 podman.run("tag", image, tag)
-                _forget_others(podman, f"localhost/proxyinit-test/{name}", tag)
-            found.append(_mounted(stack, podman, name, tag))
+        _forget_others(podman, lock, {*tags, base})
+        found = [
+            _mounted(stack, podman, name, tag)
+            for name, tag in zip(build.NAMES, tags, strict=True)
+        ]
         debian = _mounted(stack, podman, "base", base)
         yield Built(found[0], found[1], debian, context)
+
+
+_TESTED = "localhost/proxyinit-test"
 
 
 def _mounted(
@@ -78,10 +86,15 @@ def _mounted(
     return Image(name, tag, stack.enter_context(podman.mounted(tag)), podman)
 
 
-def _forget_others(podman: build.Podman, name: str, kept: str) -> None:
-    """Remove the images of former checkouts, so that the cache does not grow."""
-    said = podman.run("images", "--format={{.Repository}}:{{.Tag}}", name)
+def _forget_others(podman: build.Podman, lock: IO[str], kept: set[str]) -> None:
+    """Remove the images of former checkouts, unless a test elsewhere may use them."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return
+    said = podman.run("images", "--format={{.Repository}}:{{.Tag}}")
     for tag in said.split():
-        if tag != kept:
+        if tag.startswith(f"{_TESTED}/") and tag not in kept:
             podman.run("rmi", "--force", tag)
     podman.run("image", "prune", "--force")
+    fcntl.flock(lock, fcntl.LOCK_SH)

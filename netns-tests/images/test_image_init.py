@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from images.testing.built import Built
-from images.testing.oci import Mount, Security, Spec
+from images.testing.oci import DEFAULT_CAPABILITIES, Mount, Security, Spec
 from images.testing.pod import ARGUMENTS, linkerd_init, stand_in
 from images.testing.runtime import Finished, Runtime
 from proxyinit.lab import POD, PROXY_UID, WORLD, Answer, Lab
@@ -205,6 +205,10 @@ USERS = [
     pytest.param(Security(user=1000680000, group=0), id="OpenShift's range"),
     pytest.param(Security(user=65534, escalation=True), id="escalation allowed"),
     pytest.param(Security(read_only=False), id="writable root"),
+    pytest.param(
+        Security(capabilities=(*DEFAULT_CAPABILITIES, "NET_ADMIN")),
+        id="nothing dropped, as charts leave it",
+    ),
 ]
 
 
