@@ -94,7 +94,8 @@ def allow(review: Review, patch: bytes | None, warnings: Sequence[str] = ()) -> 
     """The answer that lets an object be made, patched or as it is."""
     response: dict[str, Any] = {"uid": review.uid, "allowed": True}
     if patch is not None:
-        response["patch"] = base64.b64encode(patch).decode()
+        # Base64 needs no escapes, and nobody has to look for any in 12 KiB of it.
+        response["patch"] = orjson.Fragment(b'"%b"' % base64.b64encode(patch))
         response["patchType"] = "JSONPatch"
     if warnings:
         response["warnings"] = [warning[:MOST_WARNED] for warning in warnings]

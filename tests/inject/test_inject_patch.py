@@ -328,6 +328,17 @@ def test_opaque_ports_are_no_template(value: str) -> None:
     assert patched["metadata"]["annotations"] == {keys.OPAQUE_PORTS: value}
 
 
+@given(key=st.text(alphabet="~/01a", min_size=1, max_size=8))
+def test_any_key_is_one_step(key: str) -> None:
+    """A key with a slash or a tilde in it leads nowhere else."""
+    document = pod()
+    operations = patch.annotate(workload.read(document), {key: "x"})
+
+    found = jsonpatch.apply_patch(document, operations)["metadata"]["annotations"]
+    assert found == {key: "x"}
+    assert patch.apply(document, operations)["metadata"]["annotations"] == found
+
+
 TEXTS = st.text(max_size=8)
 NAMES = st.from_regex(r"[a-z~/\"]{1,8}", fullmatch=True)
 ANNOTATIONS = st.dictionaries(

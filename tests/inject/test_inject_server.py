@@ -7,6 +7,7 @@ import datetime as dt
 import http.client
 import re
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -22,8 +23,11 @@ from identity.testing import CA, project
 from identity.testing.https import Answer
 from proxyinit.inject import cli, self_signed
 from proxyinit.inject.api import Conflict
+from proxyinit.inject.certificates import Certificates, KeyPair
+from proxyinit.inject.server import Server
 from proxyinit.inject.testing import Caller, Cluster, pod, review, service
 from proxyinit.inject.webhook import MOST_BYTES
+from proxyinit.logs import Log
 
 LAUNCHER = [sys.executable, "-m", "proxyinit.inject.launcher"]
 PORT = re.compile(r':(\d+)"')
@@ -358,6 +362,38 @@ def test_self_signed_replicas(tmp_path: Path, cluster: Cluster) -> None:
     assert b"PRIVATE" not in trusted(cluster)
     (webhook,) = cluster.configuration["webhooks"]
     assert webhook["clientConfig"]["service"] == {"name": "linkerd-proxy-injector"}
+
+
+def test_no_answer_waits_for_an_acknowledgement() -> None:
+    """Accepted connections have what the listener has: Nagle's algorithm is off."""
+
+    async def app(*_: object) -> None:
+        raise AssertionError("nobody asks")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        Server(app, listener)
+        with (
+            socket.create_connection(listener.getsockname()),
+            listener.accept()[0] as accepted,
+        ):
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_a_certificate_is_used_once_it_has_settled() -> None:
+    """A swap that is half done is neither used nor told."""
+    ca = CA("webhook")
+    old, new = (ca.leaf(dns=["localhost"]) for _ in range(2))
+    half = KeyPair(new.pem, old.key_pem)
+    found = [KeyPair(old.pem, old.key_pem), half, *[KeyPair(new.pem, new.key_pem)] * 2]
+    lines: list[str] = []
+    pairs = Certificates(lambda: found.pop(0), Log(write=lines.append))
+
+    pairs.poll()
+    pairs.poll()
+    assert lines == []
+    pairs.poll()
+    assert [line for line in lines if "Updated certificate" in line] == lines
+    assert len(lines) == 1
 
 
 NOW = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
