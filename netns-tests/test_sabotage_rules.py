@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from proxyinit import discover
-from proxyinit.checks import FAIL, WARN
 from proxyinit.config import RedirectConfig, parse_subnet
 from proxyinit.lab import Namespace
-from proxyinit.node import Question, Report, examine
-from proxyinit.readback import Wanted
 from proxyinit.rules import PortRange
+from proxyinit.verify import discover
+from proxyinit.verify.checks import FAIL, WARN
+from proxyinit.verify.node import Question, Report, examine
+from proxyinit.verify.readback import Wanted
 
 PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 MODES = ("legacy", "nft", "nftables")

@@ -21,10 +21,10 @@ from typing import Any
 
 import pytest
 
-from proxyinit import discover
 from proxyinit.lab import PROXY_UID, Lab, Namespace, StandIn
 from proxyinit.lab.programs import as_user
-from proxyinit.node import Question, examine
+from proxyinit.verify import discover
+from proxyinit.verify.node import Question, examine
 
 PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 ARGUMENTS = ("-p", "4143", "-o", "4140", "-u", str(PROXY_UID))

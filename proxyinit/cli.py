@@ -21,8 +21,8 @@ Example, as Linkerd's charts call it:
 
 LAZY = {
     "explain": "proxyinit.explain_cli:explain_command",
-    "verify": "proxyinit.verify_cli:verify_command",
-    "watch": "proxyinit.watch_cli:watch_command",
+    "verify": "proxyinit.verify.cli:verify_command",
+    "watch": "proxyinit.verify.watch_cli:watch_command",
 }
 """Commands by where they are: each is imported when it is called or listed."""
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from proxyinit.backend import NFTABLES, PLACES, locate
 from proxyinit.errors import CommandFailed, ProgramMissing
-from proxyinit.facts import Survey
 from proxyinit.rules import OUR_TABLE
 from proxyinit.session import has_nat
+from proxyinit.verify.facts import Survey
 
 __all__ = ["Survey", "survey"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from proxyinit.facts import Place
     from proxyinit.rules import Ruleset, Version
     from proxyinit.session import Session
+    from proxyinit.verify.facts import Place
 
 
 def survey(session: Session) -> Survey:

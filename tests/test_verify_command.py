@@ -11,17 +11,18 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from proxyinit import discover, report, verify_cli
-from proxyinit.checks import FAIL, OK, UNKNOWN, WARN, Check
 from proxyinit.cli import root
 from proxyinit.config import RedirectConfig
-from proxyinit.discover import Identity, NamespaceGone, Target
 from proxyinit.errors import NamespaceError
-from proxyinit.node import PROXY_PORTS, Report, exit_code
 from proxyinit.pflag import parse
-from proxyinit.readback import Wanted
 from proxyinit.testing import FakeKernel
-from proxyinit.verify import Judgement, gather
+from proxyinit.verify import cli as verify_cli
+from proxyinit.verify import discover, report
+from proxyinit.verify.checks import FAIL, OK, UNKNOWN, WARN, Check
+from proxyinit.verify.discover import Identity, NamespaceGone, Target
+from proxyinit.verify.node import PROXY_PORTS, Report, exit_code
+from proxyinit.verify.readback import Wanted
+from proxyinit.verify.verdict import Judgement, gather
 
 CONFIG = RedirectConfig(4143, 4140, (2102,))
 EXPECTED_ADDRESS = "expected an address such as 10.42.0.17 or fd00::17"

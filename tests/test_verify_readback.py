@@ -16,8 +16,8 @@ from proxyinit.iptables_rule import render_rule
 from proxyinit.iptables_save import parse, render
 from proxyinit.pflag import parse as parse_flags
 from proxyinit.plan import plan, plan_inet
-from proxyinit.readback import Wanted, flags, readback
 from proxyinit.rules import INET, IPV4, IPV6, PortRange, Ruleset, Subnet
+from proxyinit.verify.readback import Wanted, flags, readback
 
 PROPERTY = settings(deadline=None, max_examples=200)
 

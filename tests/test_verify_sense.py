@@ -10,23 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxyinit.checks import (
-    COULD_NOT_TELL,
-    DIFFERS,
-    FAIL,
-    INTERCEPTED,
-    OK,
-    UNKNOWN,
-    WARN,
-    Check,
-    exit_code,
-)
 from proxyinit.config import RedirectConfig, parse_subnet
-from proxyinit.deviation import MAX_TOLD, jump_deviations, rule_deviations
-from proxyinit.facts import Facts, Listener, NatHook, Survey
 from proxyinit.iptables_save import parse
 from proxyinit.plan import plan, plan_inet
-from proxyinit.readback import Wanted
 from proxyinit.reconcile import differences
 from proxyinit.rules import (
     INET,
@@ -45,7 +31,21 @@ from proxyinit.rules import (
     Verdict,
     redirect_to,
 )
-from proxyinit.verify import judge
+from proxyinit.verify.checks import (
+    COULD_NOT_TELL,
+    DIFFERS,
+    FAIL,
+    INTERCEPTED,
+    OK,
+    UNKNOWN,
+    WARN,
+    Check,
+    exit_code,
+)
+from proxyinit.verify.deviation import MAX_TOLD, jump_deviations, rule_deviations
+from proxyinit.verify.facts import Facts, Listener, NatHook, Survey
+from proxyinit.verify.readback import Wanted
+from proxyinit.verify.verdict import judge
 
 PROPERTY = settings(deadline=None, max_examples=150)
 CONFIG = RedirectConfig(

@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from proxyinit import sockets
-from proxyinit.facts import Listener
+from proxyinit.verify import sockets
+from proxyinit.verify.facts import Listener
 
 LOOPBACK = {4: "127.0.0.1", 6: "::1"}
 FAMILY = {4: socket.AF_INET, 6: socket.AF_INET6}

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from proxyinit.outside import listen
-from proxyinit.probe import _answer  # the smallest part that a lie could pass
+from proxyinit.verify.outside import listen
+from proxyinit.verify.probe import _answer  # the smallest part that a lie could pass
 
 Server = Callable[[], socket.socket]
 

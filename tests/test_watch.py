@@ -8,8 +8,13 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxyinit.exposition import exposition
-from proxyinit.watch_cli import Outcome, parse_address, parse_interval, watch_command
+from proxyinit.verify.exposition import exposition
+from proxyinit.verify.watch_cli import (
+    Outcome,
+    parse_address,
+    parse_interval,
+    watch_command,
+)
 
 
 def namespace(verdict: str, *states: str, pod: str = "web-1") -> dict[str, Any]:

@@ -11,8 +11,12 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 
-from proxyinit import discover, verify
-from proxyinit.checks import (
+from proxyinit.errors import ProxyInitError
+from proxyinit.host import Host
+from proxyinit.runner import SystemRunner
+from proxyinit.verify import discover
+from proxyinit.verify import verdict as verify
+from proxyinit.verify.checks import (
     COULD_NOT_TELL,
     DIFFERS,
     FAIL,
@@ -21,12 +25,9 @@ from proxyinit.checks import (
     WARN,
     Check,
 )
-from proxyinit.discover import Identity, NamespaceGone, Target
-from proxyinit.errors import ProxyInitError
-from proxyinit.host import Host
-from proxyinit.readback import Wanted
-from proxyinit.runner import SystemRunner
-from proxyinit.verify import Judgement
+from proxyinit.verify.discover import Identity, NamespaceGone, Target
+from proxyinit.verify.readback import Wanted
+from proxyinit.verify.verdict import Judgement
 
 MAX_WORKERS = 8
 PROXY_PORTS = (4143, 4140)
@@ -79,7 +80,7 @@ def examine(question: Question, target: Target) -> Report | None:
             return None
         judgement = verify.judge(facts, question.given)
         if question.probe:
-            from proxyinit import probe  # noqa: PLC0415  (half of all imports)
+            from proxyinit.verify import probe  # noqa: PLC0415  (half of all imports)
 
             judgement = probe.add(judgement, facts)
     except NamespaceGone as error:

@@ -19,17 +19,17 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from proxyinit import sockets
-from proxyinit.checks import FAIL, OK, UNKNOWN, Check
 from proxyinit.config import MAX_PORT, RedirectConfig, parse_subnet
-from proxyinit.facts import Facts
 from proxyinit.intervals import span
 from proxyinit.lab.traffic import original_destination
-from proxyinit.outside import Ends, NoOutside, Outside, caller, listen, outside
-from proxyinit.readback import Wanted
 from proxyinit.rules import PortRange, Subnet
-from proxyinit.surroundings import versions_in_use
-from proxyinit.verify import Judgement
+from proxyinit.verify import sockets
+from proxyinit.verify.checks import FAIL, OK, UNKNOWN, Check
+from proxyinit.verify.facts import Facts
+from proxyinit.verify.outside import Ends, NoOutside, Outside, caller, listen, outside
+from proxyinit.verify.readback import Wanted
+from proxyinit.verify.surroundings import versions_in_use
+from proxyinit.verify.verdict import Judgement
 
 TIMEOUT_S = 2.0
 _NETWORKS = {

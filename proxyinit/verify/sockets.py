@@ -18,9 +18,9 @@ from typing import Any
 from pyroute2.netlink.diag import inet_diag_msg, inet_diag_req
 from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
 
-from proxyinit.facts import Listener, NatHook
 from proxyinit.host import read_text
 from proxyinit.nf_netlink import DORMANT, nft_tables
+from proxyinit.verify.facts import Listener, NatHook
 
 _ROUTE, _SOCK_DIAG, _NETFILTER = 0, 4, 12
 """Netlink protocols (linux/netlink.h)."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from proxyinit.checks import FAIL, OK, UNKNOWN, WARN, Check
 from proxyinit.config import RedirectConfig
-from proxyinit.deviation import spelled
-from proxyinit.facts import Facts, Listener, NatHook
 from proxyinit.reach import rivals
-from proxyinit.readback import Wanted
 from proxyinit.rules import INET
-from proxyinit.sense import REPAIR, Holder, backend_name, row
+from proxyinit.verify.checks import FAIL, OK, UNKNOWN, WARN, Check
+from proxyinit.verify.deviation import spelled
+from proxyinit.verify.facts import Facts, Listener, NatHook
+from proxyinit.verify.readback import Wanted
+from proxyinit.verify.sense import REPAIR, Holder, backend_name, row
 
 if TYPE_CHECKING:
     from proxyinit.rules import Version

@@ -15,8 +15,8 @@ from typing import Any
 
 from proxyinit.commands import LOOKED_AT, PflagCommand
 from proxyinit.errors import ProxyInitError
-from proxyinit.exposition import exposition
 from proxyinit.pflag import Arguments, Flag, parse_bool
+from proxyinit.verify.exposition import exposition
 
 _HELP = """Verify the namespaces of this node again and again, and serve the outcome.
 

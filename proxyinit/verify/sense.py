@@ -11,19 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from proxyinit.checks import FAIL, OK, UNKNOWN, WARN, Check
 from proxyinit.config import RedirectConfig
-from proxyinit.deviation import (
-    foreign_chains,
-    foreign_rules,
-    jump_deviations,
-    rule_deviations,
-    spelled,
-)
 from proxyinit.diagnose import diagnose
-from proxyinit.facts import Facts, Survey
 from proxyinit.reach import shadows
-from proxyinit.readback import Wanted, readback_one, redirect_port, redirected_to
 from proxyinit.reconcile import jumps, ours
 from proxyinit.rules import (
     INET,
@@ -38,6 +28,16 @@ from proxyinit.rules import (
     Rule,
     Ruleset,
 )
+from proxyinit.verify.checks import FAIL, OK, UNKNOWN, WARN, Check
+from proxyinit.verify.deviation import (
+    foreign_chains,
+    foreign_rules,
+    jump_deviations,
+    rule_deviations,
+    spelled,
+)
+from proxyinit.verify.facts import Facts, Survey
+from proxyinit.verify.readback import Wanted, readback_one, redirect_port, redirected_to
 
 if TYPE_CHECKING:
     from proxyinit.rules import Version

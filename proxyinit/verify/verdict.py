@@ -6,18 +6,18 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from proxyinit import sense, sockets, surroundings
 from proxyinit.backend import Tables
-from proxyinit.checks import Check, exit_code
-from proxyinit.facts import Facts
 from proxyinit.host import Host
 from proxyinit.journal import Journal
 from proxyinit.logs import Log
 from proxyinit.nft_rivals import native_rivals
 from proxyinit.options import Options
-from proxyinit.readback import Wanted, readback
 from proxyinit.session import Session
 from proxyinit.survey import survey
+from proxyinit.verify import sense, sockets, surroundings
+from proxyinit.verify.checks import Check, exit_code
+from proxyinit.verify.facts import Facts
+from proxyinit.verify.readback import Wanted, readback
 
 if TYPE_CHECKING:
     from proxyinit.runner import Runner

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from proxyinit.checks import FAIL, OK, WARN, Check
-from proxyinit.node import Report, exit_code
-from proxyinit.readback import flags
-from proxyinit.sense import backend_name
+from proxyinit.verify.checks import FAIL, OK, WARN, Check
+from proxyinit.verify.node import Report, exit_code
+from proxyinit.verify.readback import flags
+from proxyinit.verify.sense import backend_name
 
 _MARKS = {OK: ("ok", "green"), WARN: ("warn", "yellow"), FAIL: ("FAIL", "bold red")}
 _VERDICTS = {

@@ -15,8 +15,8 @@ from proxyinit.flags import REDIRECT_FLAGS, TARGET_FLAGS
 from proxyinit.pflag import Arguments, Flag, parse_bool
 
 if TYPE_CHECKING:
-    from proxyinit.discover import Target
-    from proxyinit.node import Question, Report
+    from proxyinit.verify.discover import Target
+    from proxyinit.verify.node import Question, Report
 
 _HELP = """Say whether a pod's traffic is intercepted, and what is wrong if not.
 
@@ -102,8 +102,8 @@ def _wants(arguments: Arguments) -> bool:
 
 def question(arguments: Arguments) -> Question:
     """What is asked of each namespace, from arguments without problems."""
-    from proxyinit.node import PROXY_PORTS, Question  # noqa: PLC0415  (needs pyroute2)
-    from proxyinit.readback import Wanted  # noqa: PLC0415
+    from proxyinit.verify.node import PROXY_PORTS, Question  # noqa: PLC0415  (needs pyroute2)
+    from proxyinit.verify.readback import Wanted  # noqa: PLC0415
 
     values: dict[str, Any] = arguments.values
     given = None
@@ -118,13 +118,13 @@ def question(arguments: Arguments) -> Question:
 
 def verify(arguments: Arguments) -> int:
     """Look, and say what was found; the exit code."""
-    from proxyinit import discover, node  # noqa: PLC0415  (needs pyroute2)
+    from proxyinit.verify import discover, node  # noqa: PLC0415  (needs pyroute2)
 
     values: dict[str, Any] = arguments.values
     asked = question(arguments)
     targets, hidden = discover.targets() if values["all"] else ([_target(values)], 0)
     answers = node.examine_all(asked, targets)
-    from proxyinit import report  # noqa: PLC0415  (rich, while workers are at it)
+    from proxyinit.verify import report  # noqa: PLC0415  (rich, while workers are at it)
 
     if values["all"]:
         answers = _with_progress(answers, len(targets))
@@ -140,7 +140,7 @@ def verify(arguments: Arguments) -> int:
 
 def _target(values: dict[str, Any]) -> Target:
     """The one namespace that is asked for; the caller's own if none is named."""
-    from proxyinit import discover, sockets  # noqa: PLC0415  (needs pyroute2)
+    from proxyinit.verify import discover, sockets  # noqa: PLC0415  (needs pyroute2)
 
     if values["pid"]:
         return discover.target(f"/proc/{values['pid']}/ns/net")
@@ -165,7 +165,7 @@ def _target(values: dict[str, Any]) -> Target:
 
 
 def _described(target: Target) -> str:
-    from proxyinit import discover  # noqa: PLC0415
+    from proxyinit.verify import discover  # noqa: PLC0415
 
     identity = discover.identify(target)
     return f"{target.path}: {identity.name}"
