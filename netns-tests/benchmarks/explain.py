@@ -1,8 +1,9 @@
 """What an answer costs: one packet followed through tables of growing size.
 
 In process, without reading any rule: processor time of the best of several runs,
-which is the one that other programs disturbed least. The table is kube-proxy's and ours: service
-addresses and ports, owners, marks and comments, none of which fits before the end.
+which is the one that other programs disturbed least. The table is kube-proxy's and
+ours: service addresses and ports, owners, marks and comments, none of which fits
+before the end.
 """
 
 from __future__ import annotations
