@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
+import os
 
 import click
 
 from proxyinit import entry
 from proxyinit.commands import LOOKED_AT, PflagCommand, usage_error
+from proxyinit.errors import ProxyInitError
 from proxyinit.explain import explain
 from proxyinit.explain_flags import EXPLAIN_FLAGS, Undirected, quiet
 from proxyinit.explain_mistakes import NO_DIRECTION, problems
@@ -61,18 +62,21 @@ def _run(arguments: Arguments) -> int:
 def _show(explanation: Explanation, form: str) -> None:
     if form == "json":
         _print(json.dumps(as_json(explanation), indent=2) + "\n")
-    elif sys.stdout.isatty() and _show_coloured(explanation):
+    elif os.isatty(1) and _show_coloured(explanation):
         return
     else:
         _print(text(explanation))
 
 
 def _print(shown: str) -> None:
+    data = shown.encode("utf-8", "replace")
     try:
-        sys.stdout.write(shown.encode("utf-8", "replace").decode())
-        sys.stdout.flush()
+        while data:
+            data = data[os.write(1, data) :]
     except BrokenPipeError:
-        sys.stdout = None  # nothing to flush at the end
+        return  # the reader has seen enough
+    except OSError as error:
+        raise ProxyInitError(f"can't print the answer: {error.strerror}") from error
 
 
 def _show_coloured(explanation: Explanation) -> bool:

@@ -299,6 +299,33 @@ def test_unknown_extensions_are_undecided() -> None:
     assert b"undecided here because the match 'odd' can't be judged" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("redirection", "status", "said"),
+    [
+        pytest.param(
+            ">/dev/full", 1, "can't print the answer: No space left", id="full"
+        ),
+        pytest.param("| true", 0, "", id="nobody reads on"),
+        pytest.param(">&-", 0, "", id="closed"),
+        pytest.param("<&-", 0, "", id="no input"),
+    ],
+)
+def test_an_output_that_takes_nothing(redirection: str, status: int, said: str) -> None:
+    """No traceback, whatever standard output is."""
+    command = " ".join(["exec", PROGRAM, "explain", *PLANNED, *OUTBOUND])
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{{ {command} ; }} {redirection}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == status
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert said or not done.stderr
+
+
 def test_help_names_every_flag() -> None:
     """Those of the packet first, then those of an install."""
     said = "".join(run("--help").stdout.decode().split())
