@@ -19,6 +19,8 @@ from proxyinit.inject.syntax import Mapping, Node, Scalar, Sequence, key
 _OTHER_BREAKS = re.compile("[\x85\u2028\u2029]|\r(?!\n)")
 """What ends a line for YAML 1.1, and for nobody else."""
 
+_JSON_STEP = re.compile(r"^[{\[]\r?\n( +)", re.MULTILINE)
+
 
 class Unplaceable(Exception):
     """No way is known to write a change into this layout."""
@@ -46,6 +48,8 @@ class _Editor:
         self.text = text
         self.newline = "\r\n" if "\r\n" in text else "\n"
         self.offset = layout.dash_offset(text)
+        found = _JSON_STEP.search(text)
+        self.step = len(found[1]) if found else 2
         self.splices: list[tuple[int, int, str]] = []
 
     def result(self) -> str:
@@ -244,7 +248,7 @@ class _Editor:
     def flow_text(self, new: Any, spans: list[tuple[int, int]]) -> str:
         """JSON: over several lines where its neighbours have lines of their own."""
         gap = self.flow_gap(spans)
-        return layout.flow(new, 2, len(gap) - 1) if gap else layout.flow(new)
+        return layout.flow(new, self.step, len(gap) - 1) if gap else layout.flow(new)
 
     def flow_gap(self, spans: list[tuple[int, int]]) -> str:
         """Line break and indentation before the last part; empty within a line."""

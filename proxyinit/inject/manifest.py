@@ -8,7 +8,7 @@ one place would otherwise change all that stand for it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,9 @@ from proxyinit.inject.workload import is_annotatable, read
 
 LIST = "List"
 DEEPEST_LIST = 5
+
+GROUPS = ("", "apps", "batch", "extensions")
+"""API groups of Kubernetes' own workloads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +82,11 @@ def as_json(text: str) -> str:
 def objects(root: Node | None, depth: int = 0) -> Iterator[tuple[Node | None, str]]:
     """Each object of a document and its kind, empty if it says none.
 
-    Lists are looked into, Lists in them too; their nulls are objects without a kind.
+    Lists are looked into, a DeploymentList and its like as well, Lists in them too;
+    their nulls are objects without a kind.
     """
     kind = syntax.kind_of(root)
-    if kind != LIST or root is None:
+    if root is None or not _is_list(kind or ""):
         yield root, kind or ""
         return
     if depth > DEEPEST_LIST:
@@ -93,12 +97,38 @@ def objects(root: Node | None, depth: int = 0) -> Iterator[tuple[Node | None, st
                 yield from objects(item, depth + 1)
 
 
+def _is_list(kind: str) -> bool:
+    if kind == LIST:
+        return True
+    return kind.endswith(LIST) and is_annotatable(kind.removesuffix(LIST))
+
+
+def _is_foreign(found: Mapping[str, Any]) -> bool:
+    """Whether an object only shares its kind's name with one of Kubernetes' own.
+
+    Knative's Services are no Services, and Volcano's Jobs have no pod template; a
+    StatefulSet of OpenKruise has one where it is expected, and is as good.
+    """
+    group, named, _ = str(found.get("apiVersion") or "").rpartition("/")
+    if not named or group in GROUPS:
+        return False
+    spec = found.get("spec")
+    kind = str(found.get("kind")).lower()
+    return (
+        kind in ("service", "namespace")
+        or not isinstance(spec, dict)
+        or not (spec.get("template") or spec.get("jobTemplate"))
+    )
+
+
 def _object(
     node: Node | None, kind: str, transform: Transform
 ) -> tuple[Outcome, tuple[Change, ...]]:
     if node is None or not is_annotatable(kind):
         return Outcome(kind=kind, name=_name(node)), ()
     old = syntax.value(node)
+    if _is_foreign(old):
+        return Outcome(kind=kind, name=_name(node)), ()
     try:
         way = tuple(read(old).prefix.split("/")[1:])
         meant = _with_texts(node, old, way)

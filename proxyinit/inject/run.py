@@ -14,12 +14,15 @@ from proxyinit.inject import report, sources
 from proxyinit.inject.errors import InjectError
 from proxyinit.inject.manifest import as_json, transformed
 from proxyinit.inject.report import Checks
-from proxyinit.inject.stream import Document
+from proxyinit.inject.stream import SEPARATOR, Document
 from proxyinit.inject.syntax import BadYaml
 from proxyinit.inject.transform import Transform
 
 HELD_IN_MEMORY = 4 << 20
 """Bytes of output that wait in memory for the end of a run; more wait in a file."""
+
+
+_UNRENDERED = "; templates have to be rendered first, as by helm template"
 
 
 class Unwritable(InjectError):
@@ -64,7 +67,8 @@ class Run:
                     self._take_document(document)
                 except BadYaml as error:
                     line = document.line + error.line
-                    self.errors[f"{shown}:{line}: {error}"] = None
+                    told = f"{error}{_UNRENDERED if '{{' in document.text else ''}"
+                    self.errors[f"{shown}:{line}: {told}"] = None
         except BadYaml as error:
             self.errors[f"{shown}:{error.line + 1}: {error}"] = None
         except InjectError as error:
@@ -81,6 +85,10 @@ class Run:
             said = as_json(result.text)
             self._output.write(said.encode() + b"\n" if said else b"")
             return
+        if not self._output.tell() and result.text.lstrip().startswith("{"):
+            # kubectl takes a stream that begins with a brace for nothing but JSON,
+            # and fails at the next separator.
+            self._output.write(SEPARATOR.encode())
         self._output.write(result.text.encode())
         if not result.text.endswith("\n"):
             self._output.write(b"\n")

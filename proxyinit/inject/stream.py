@@ -2,7 +2,8 @@
 
 A line that starts with ``---``, followed by nothing but blanks or a comment, ends a
 document; one that ends nothing belongs to the document that follows. Both keep their
-bytes, so a stream that nobody changed is put together again as it was.
+bytes, so a stream that nobody changed is put together again as it was. Objects in JSON
+may follow one another with nothing between, as ``-o json`` prints them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ LARGEST = 64 << 20
 """Bytes of one document; etcd takes objects of 1.5 MiB, Lists hold many."""
 
 _BOM = b"\xef\xbb\xbf"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +38,13 @@ def documents(lines: Iterable[bytes]) -> Iterator[Document]:
     held: list[bytes] = []
     size = start = number = 0
     for number, given in enumerate(lines):
-        line = given.removeprefix(_BOM) if number == 0 else given
+        line = _first(given) if number == 0 else given
         size += len(line)
         if size > LARGEST:
             raise BadYaml(f"a document larger than {LARGEST >> 20} MiB", start)
+        if line.startswith(b"{") and held and _ends_json(held):
+            yield Document(_text(held, start), start + 1)
+            held, size = [], len(line)
         if not held:
             start = number
         ends = line.startswith(b"---") and held and not _are_directives(held)
@@ -50,6 +55,24 @@ def documents(lines: Iterable[bytes]) -> Iterator[Document]:
             held.append(line)
     if held:
         yield Document(_text(held, start), start + 1)
+
+
+def _first(line: bytes) -> bytes:
+    """The first line without a mark of its encoding, which has to be UTF-8."""
+    if line.startswith(_UTF16):
+        raise BadYaml("expected UTF-8 text, got UTF-16: iconv -f UTF-16 -t UTF-8 FILE")
+    return line.removeprefix(_BOM)
+
+
+def _ends_json(held: list[bytes]) -> bool:
+    """Whether an object in braces is over: behind a brace nothing may begin in it."""
+    first = next((line for line in held if _says(line)), b"")
+    last = next((line for line in reversed(held) if _says(line)), b"")
+    return first.startswith(b"{") and last.rstrip().endswith(b"}")
+
+
+def _says(line: bytes) -> bool:
+    return bool(line.strip()) and not line.startswith((b"#", b"---"))
 
 
 def _are_directives(held: list[bytes]) -> bool:

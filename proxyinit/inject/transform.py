@@ -87,7 +87,7 @@ class Injection:
         if workload.template is None or workload.template.get("spec") is None:
             raise Malformed("expected a pod's spec, found none")
         request = Request(
-            workload=self._flags_win(workload),
+            workload=_as_named(self._flags_win(workload)),
             values=self.values,
             origin=Origin.CLI,
             namespace=workload.namespace,
@@ -151,6 +151,15 @@ class Injection:
         if workload.annotations.get(keys.INJECT) == keys.INGRESS:
             return dict(self.overrides)
         return {keys.INJECT: keys.ENABLED, **self.overrides}
+
+
+def _as_named(workload: Workload) -> Workload:
+    """A workload without the name that it has yet to get.
+
+    What generateName begins with is no value of a label: ``job-`` would be refused.
+    """
+    named = workload.top_metadata.get("name")
+    return workload if named else replace(workload, name="")
 
 
 def _refused(workload: Workload, decision: Decision) -> Outcome:

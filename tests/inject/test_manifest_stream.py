@@ -70,7 +70,7 @@ def test_a_stream_is_put_together_again(lines: list[str]) -> None:
     ("data", "line", "told"),
     [
         pytest.param(b"a: 1\nb: \xff\n", 1, "UTF-8 text, got byte 0xff", id="Latin"),
-        pytest.param(b"\xff\xfea\x00\n\x00", 0, "got byte 0xff", id="UTF-16"),
+        pytest.param(b"\xff\xfea\x00\n\x00", 0, "got UTF-16", id="UTF-16"),
         pytest.param(b"\x7fELF\x02\x80\n", 0, "got byte 0x80", id="a program"),
         pytest.param(b"a\n---\nb\n--- c: d\n", 3, "nothing but a comment", id="behind"),
     ],
