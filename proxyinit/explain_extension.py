@@ -44,13 +44,14 @@ def extension(match: Extension, view: View) -> Finding:
 
 def _unknowable(match: Extension, view: View) -> Finding:
     """A match that no packet decides; what is not remembered is asked each time."""
-    negated = match.args[:1] == ("!",)
+    options = sum(word.startswith("--") for word in match.args)
+    # The negation of one option of several is not that of the match.
+    negated = match.args[:1] == ("!",) and options == 1
     words = match.args[negated:]
     shown = " ".join(words)[:80]
     name = match.name or "".join(words[:1])
     why = _WHY.get(name, f"the match '{name}' can't be judged: {shown}")
-    fleeting = name in _FLEETING
-    if fleeting:
+    if name in _FLEETING:
         return Finding(None, why)
     return undecided(view, (name, *words), why, negated=negated)
 

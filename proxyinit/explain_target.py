@@ -154,7 +154,12 @@ def _after(args: tuple[str, ...], option: str) -> str:
 
 
 def remark(verdict: Verdict, view: View) -> None:
-    """Set the marks as MARK and CONNMARK do; unknown when they can't be read."""
+    """Set the marks as MARK and CONNMARK do; unknown when they can't be read.
+
+    After SET a set may hold what was supposed not to be in it.
+    """
+    if verdict.target == "SET":
+        view.supposed = {q: a for q, a in view.supposed.items() if q[0] != "set"}
     try:
         if verdict.target == "MARK":
             view.mark = _changed(view.mark, verdict.args)

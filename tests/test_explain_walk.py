@@ -532,6 +532,41 @@ def test_whether_an_address_is_own_is_one_question() -> None:
     assert [kind for kind, _, _ in ends(rules, packet)] == ["untouched", "redirected"]
 
 
+def test_a_negated_option_of_several_is_no_negated_match() -> None:
+    """If not both hold, it may be for the other one."""
+    rules = table(
+        "-A PREROUTING -m odd ! --one x --two y -j ACCEPT",
+        "-A PREROUTING -m odd --one x --two y -j DROP",
+        "-A PREROUTING -j REDIRECT",
+    )
+
+    assert [kind for kind, _, _ in ends(rules)] == [
+        *("untouched", "dropped", "redirected"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("between", "kinds"),
+    [
+        pytest.param("-j LOG", ["untouched"], id="it was not in the set"),
+        pytest.param(
+            "-j SET --add-set a src", ["untouched", "redirected"], id="it may be now"
+        ),
+    ],
+)
+def test_a_set_is_asked_again_when_it_was_changed(
+    between: str, kinds: list[str]
+) -> None:
+    """What was supposed of it holds until then."""
+    rules = table(
+        "-A PREROUTING -m set --match-set a src -j ACCEPT",
+        f"-A PREROUTING {between}",
+        "-A PREROUTING -m set --match-set a src -j REDIRECT",
+    )
+
+    assert sorted({kind for kind, _, _ in ends(rules)}) == sorted(kinds)
+
+
 def test_what_is_random_is_asked_each_time() -> None:
     """Two coins, three outcomes."""
     coin = "-m statistic --mode random --probability 0.5"
