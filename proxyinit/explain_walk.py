@@ -215,12 +215,16 @@ def examine(rule: Rule, view: View) -> tuple[Finding, Sequence[Finding]]:
     return (doubts[0] if doubts else HOLDS), doubts
 
 
+_REMEMBERED = ("MARK", "CONNMARK", "SET")
+"""Passing targets whose doing later rules can see."""
+
+
 def is_idle(rule: Rule) -> bool:
     """Whether it makes no difference to the packet's way if the rule matches."""
     verdict = rule.verdict
     if verdict is None:
         return not _sets_marks(rule)
-    return verdict.target in PASSING and verdict.target not in ("MARK", "CONNMARK")
+    return verdict.target in PASSING and verdict.target not in _REMEMBERED
 
 
 def _sets_marks(rule: Rule) -> bool:

@@ -552,6 +552,11 @@ def test_a_negated_option_of_several_is_no_negated_match() -> None:
         pytest.param(
             "-j SET --add-set a src", ["untouched", "redirected"], id="it may be now"
         ),
+        pytest.param(
+            "-m limit --limit 1/sec -j SET --add-set a src",
+            ["untouched", "redirected"],
+            id="it may be by chance",
+        ),
     ],
 )
 def test_a_set_is_asked_again_when_it_was_changed(
