@@ -104,6 +104,9 @@ class GrpcServer:
             options=[
                 ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
                 ("grpc.so_reuseport", 1),
+                # Requests of 2 KiB need no search for a larger window, which
+                # would ping each client with each of them.
+                ("grpc.http2.bdp_probe", 0),
             ]
         )
         method: grpc.RpcMethodHandler[bytes, bytes] = (
