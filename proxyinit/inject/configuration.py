@@ -47,21 +47,33 @@ def parse(text: str) -> Mapping[str, Any]:
     return found
 
 
-def read(locations: Locations) -> Values:
-    """What the files hold. Raises `ValuesError`."""
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """What the two files hold."""
+
+    values: str
+    trust_roots: str
+
+
+def read(locations: Locations) -> Texts:
+    """Read the files. Raises `ValuesError`."""
     texts = []
     for path in (locations.values, locations.trust_roots):
         try:
             texts.append(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise ValuesError([f"can't read {path}: {error}"]) from error
-    values_text, anchors = texts
-    if not anchors.strip():
-        raise ValuesError([f"{locations.trust_roots}: {NO_ANCHORS}"])
+    return Texts(*texts)
+
+
+def understand(texts: Texts, namespace: str) -> Values:
+    """The values that texts make. Raises `ValuesError`."""
+    if not texts.trust_roots.strip():
+        raise ValuesError([NO_ANCHORS])
     return load(
-        parse(values_text),
-        control_namespace=locations.namespace,
-        trust_anchors=anchors,
+        parse(texts.values),
+        control_namespace=namespace,
+        trust_anchors=texts.trust_roots,
     )
 
 
@@ -76,7 +88,9 @@ class Configuration:
         self._locations = locations
         self._log = log
         self._seen = self._look()
-        self._values = read(locations)
+        texts = read(locations)
+        self._texts: Texts | None = texts
+        self._values = understand(texts, locations.namespace)
         self._reported = ""
 
     def current(self) -> Values:
@@ -89,14 +103,19 @@ class Configuration:
 
     def refresh(self) -> None:
         """Read the files, whatever they look like."""
+        texts: Texts | None = None
         try:
-            found = read(self._locations)
+            texts = read(self._locations)
+            if texts == self._texts:
+                return
+            found = understand(texts, self._locations.namespace)
         except ValuesError as error:
+            self._texts = texts
             if str(error) != self._reported:
                 self._reported = str(error)
                 self._log.error(f"keeping the values in use: {error}")
             return
-        self._reported = ""
+        self._texts, self._reported = texts, ""
         if found != self._values:
             self._values = found
             self._log.info("Updated values")

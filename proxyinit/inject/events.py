@@ -16,7 +16,7 @@ from proxyinit.logs import Log
 COMPONENT = "linkerd-proxy-injector"
 QUEUED = 1000
 """Different events that wait at a time."""
-GAP_S = 0.1
+GAP_S = 0.2
 """Between two events: sending them takes time from reviews, and nobody reads faster."""
 
 

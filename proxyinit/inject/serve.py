@@ -35,8 +35,8 @@ from proxyinit.logs import Log
 CREATOR = f"linkerd/proxy-injector {__version__}"
 POLL_S = 1.0
 SYNC_LOOK_S = 0.05
-TURN_S = 0.001
-"""How long a thread may keep a review from going on, in place of 5 ms."""
+TURN_S = 0.0001
+"""How long a thread may keep a review waiting, each time that it waits: not 5 ms."""
 THREADS = 8
 """For questions that memory can't answer; all others take none."""
 

@@ -203,6 +203,12 @@ def test_nothing_is_sent_for_a_dry_run(bench: Bench) -> None:
             id="a Job",
         ),
         pytest.param(
+            {**REPLICASET, "apiVersion": "apps.example.com/v1"},
+            DEPLOYMENT,
+            "proxy-replicaset: web-5b",
+            id="a namesake of another group",
+        ),
+        pytest.param(
             {**REPLICASET, "kind": "StatefulSet"},
             None,
             "proxy-statefulset: web-5b",
