@@ -11,227 +11,21 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
-import hashlib
 import json
-import os
-import platform
-import resource
 import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
-import tomllib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-SOURCE = Path(__file__).parents[1]
-NAMES = ("proxy-init", "identity")
-SUITE = "bookworm"
-"""The Debian release whose Python `contents.toml` names."""
-PYTHON = "3.11"
+import proxyinit
+from images.engine import BuildFailed, Podman, cache_folder
+from images.sources import NAMES, SOURCE, Commit, commit, lay_out, local_base, wheels
 
 LIMITS = {"proxy-init": (64.0, 25.0), "identity": (110.0, None)}
 """Largest allowed sizes in MiB: unpacked, compressed."""
-
-FILES = ("LICENSE", "constraints.txt", "pyproject.toml")
-PACKAGES = ("identity", "images", "proxyinit")
-"""What images are built from: files and folders of the repository."""
-
-ENGINE = """\
-[containers]
-default_ulimits = ["nofile={files}:{files}"]
-
-[engine]
-cgroup_manager = "cgroupfs"
-events_logger = "none"
-runtime = "runc"
-"""
-STORAGE = """\
-[storage]
-driver = "overlay"
-graphroot = "{folder}/storage"
-runroot = "{folder}/run"
-"""
-
-
-class BuildFailed(Exception):
-    """An image can't be built; what to do is in the message."""
-
-
-# === the engine, in a storage of its own ===
-
-
-class Podman:
-    """podman with its own configuration, storage and nothing of the machine's."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        config, storage = folder / "containers.conf", folder / "storage.conf"
-        # Without CAP_SYS_RESOURCE no engine may ask for more than there is.
-        files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        config.write_text(ENGINE.format(files=files), encoding="ascii")
-        storage.write_text(STORAGE.format(folder=folder), encoding="utf-8")
-        self.environment = {
-            **os.environ,
-            "CONTAINERS_CONF": str(config),
-            "CONTAINERS_STORAGE_CONF": str(storage),
-        }
-        if not shutil.which("podman"):
-            raise BuildFailed("podman is needed: apt-get install podman runc")
-
-    def run(self, *arguments: str) -> str:
-        """Run podman; what it prints. Raises `BuildFailed` with what it says."""
-        done = subprocess.run(
-            ["podman", "--log-level=error", *arguments],  # noqa: S607  (wherever it is)
-            capture_output=True,
-            text=True,
-            check=False,
-            env=self.environment,
-        )
-        if done.returncode:
-            said = "\n".join((done.stdout + done.stderr).splitlines()[-30:])
-            raise BuildFailed(f"podman {arguments[0]} failed:\n{said}")
-        return done.stdout
-
-    def has(self, image: str) -> bool:
-        """Whether an image is there."""
-        return bool(self.run("images", "--quiet", image).strip())
-
-    @contextmanager
-    def mounted(self, image: str) -> Iterator[Path]:
-        """The image's files, where they can be read."""
-        place = self.run("image", "mount", image).strip()
-        try:
-            yield Path(place)
-        finally:
-            self.run("image", "unmount", image)
-
-
-# === what goes in ===
-
-
-def lay_out(context: Path) -> None:
-    """Copy what images are built from, and nothing that Python or an editor left."""
-    ignored = shutil.ignore_patterns("__pycache__", "wheels")
-    for name in PACKAGES:
-        shutil.copytree(SOURCE / name, context / name, ignore=ignored)
-    for name in FILES:
-        shutil.copy(SOURCE / name, context)
-    for name in ("pods", "testing"):
-        shutil.rmtree(context / "images" / name)
-    for folder, folders, files in os.walk(context):  # whatever umask the clone had
-        for name in folders:
-            Path(folder, name).chmod(0o755)
-        for name in files:
-            Path(folder, name).chmod(0o644)
-
-
-def digest(folder: Path) -> str:
-    """A number for the content of a folder."""
-    found = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            found.update(f"{path.relative_to(folder)}\0".encode())
-            found.update(hashlib.sha256(path.read_bytes()).digest())
-    return found.hexdigest()
-
-
-def wheels(context: Path, cache: Path) -> None:
-    """Lay the Python packages beside the sources, so that the build needs no index.
-
-    They come through the pip of this interpreter, as it is configured here.
-    """
-    extras = {extra for name in NAMES for extra in _contents(name)["extras"]}
-    script = context / "images/stage/requirements.py"
-    argv = [sys.executable, str(script), *sorted(extras)]
-    wanted = _output(argv, context).split()
-    text = (context / "constraints.txt").read_text() + "\n".join(wanted)
-    folder = cache / f"wheels-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    if not folder.is_dir():
-        machine = platform.machine()
-        manylinux = ("manylinux_2_28", "manylinux_2_17", "manylinux2014")
-        options = [f"--platform={name}_{machine}" for name in manylinux]
-        options += [f"--abi={abi}" for abi in ("cp311", "abi3", "none")]
-        options += ["--platform=any", f"--python-version={PYTHON}"]
-        with tempfile.TemporaryDirectory(dir=cache) as made:
-            pip = [sys.executable, "-m", "pip", "download", "--quiet"]
-            pip += ["--disable-pip-version-check", "--only-binary=:all:"]
-            pip += ["--implementation=cp", "--constraint=constraints.txt", *options]
-            _output([*pip, f"--dest={made}/wheels", *wanted], context)
-            Path(made, "wheels").rename(folder)
-    shutil.copytree(folder, context / "images/wheels")
-
-
-def _contents(name: str) -> dict[str, Any]:
-    path = SOURCE / "images" / name / "contents.toml"
-    return tomllib.loads(path.read_text(encoding="utf-8"))
-
-
-def local_base(podman: Podman) -> str:
-    """A Debian made by mmdebstrap from the machine's own sources; the image's name."""
-    listing = SOURCE / "images/stage/packages.txt"
-    packages = [p for p in listing.read_text().split("\n") if p and p[0] != "#"]
-    sources = _apt_sources()
-    key = hashlib.sha256("\n".join([SUITE, *packages, sources]).encode()).hexdigest()
-    name = f"localhost/proxyinit-base:{key[:16]}"
-    if podman.has(name):
-        return name
-    if not shutil.which("mmdebstrap"):
-        raise BuildFailed("mmdebstrap is needed: apt-get install mmdebstrap")
-    _say(f"base: making Debian {SUITE} from packages")
-    only_licences = ["path-exclude=/usr/share/doc/*", "path-exclude=/usr/share/man/*"]
-    only_licences += ["path-include=/usr/share/doc/*/copyright"]
-    only_licences += ["path-exclude=/usr/share/locale/*"]
-    with tempfile.TemporaryDirectory(dir=podman.folder) as made:
-        archive = f"{made}/base.tar"
-        argv = ["mmdebstrap", "--quiet", "--variant=apt", SUITE, archive]
-        argv[3:3] = [f"--include={','.join(['ca-certificates', *packages])}"]
-        argv[3:3] = [f"--dpkgopt={option}" for option in only_licences]
-        _output(argv, SOURCE, sources)
-        podman.run("import", "--quiet", archive, name)
-    return name
-
-
-def _apt_sources() -> str:
-    """The Debian part of the machine's sources, in deb822 form; else nothing."""
-    path = Path("/etc/apt/sources.list.d/debian.sources")
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
-
-
-def _output(argv: Sequence[str], folder: Path, given: str = "") -> str:
-    done = subprocess.run(
-        argv, check=False, cwd=folder, input=given, capture_output=True, text=True
-    )
-    if done.returncode:
-        said = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
-        raise BuildFailed(f"{argv[0]} failed:\n{said}")
-    return done.stdout
-
-
-# === building ===
-
-
-@dataclass(frozen=True)
-class Commit:
-    """What the sources are: a commit's name and time."""
-
-    name: str
-    epoch: int
-
-
-def commit() -> Commit:
-    """The commit that is checked out; of no name and time where there is none."""
-    argv = ["git", "-C", str(SOURCE), "log", "-1", "--format=%H %ct"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    if done.returncode:
-        return Commit("unknown", 0)
-    name, epoch = done.stdout.split()
-    return Commit(name, int(epoch))
 
 
 def build(
@@ -241,7 +35,7 @@ def build(
     created = dt.datetime.fromtimestamp(made.epoch, tz=dt.UTC)
     arguments = {
         "SOURCE_DATE_EPOCH": str(made.epoch),
-        "VERSION": _version(),
+        "VERSION": proxyinit.__version__,
         "REVISION": made.name,
         "CREATED": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
@@ -253,11 +47,6 @@ def build(
     # package mirror may be known to nobody else.
     words += ["--isolation=chroot", f"--timestamp={made.epoch}", "--layers=false"]
     return podman.run("build", "--quiet", *words, *options, str(context)).strip()
-
-
-def _version() -> str:
-    text = (SOURCE / "proxyinit/__init__.py").read_text(encoding="utf-8")
-    return text.split('__version__ = "')[1].split('"')[0]
 
 
 @dataclass(frozen=True)
@@ -316,18 +105,6 @@ def deliver(podman: Podman, image: str, name: str, output: Path) -> Sizes:
 # === the command ===
 
 
-def cache_folder() -> Path:
-    """A folder of this user that survives a restart; made if need be."""
-    path = Path(os.environ.get("PROXYINIT_IMAGE_CACHE", ""))
-    if not path.name:
-        path = Path(f"/var/tmp/proxyinit-images-{os.geteuid()}")  # noqa: S108  (checked)
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = path.lstat()
-    if path.is_symlink() or status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise BuildFailed(f"expected a folder of this user alone: {path}; remove it")
-    return path
-
-
 def _say(text: str) -> None:
     print(f"images: {text}", file=sys.stderr)  # noqa: T201  (what a person waits for)
 
@@ -360,10 +137,14 @@ def _build_all(names: Iterable[str], base: str, output: Path) -> Iterator[str]:
         context = Path(folder)
         lay_out(context)
         wheels(context, cache)
-        chosen = local_base(podman) if base == "local" else base
+        if base == "local":
+            _say("a base of Debian's packages")
+            base = local_base(podman)
         for name in names:
-            image = build(podman, context, name, chosen, commit())
-            podman.run("tag", image, f"localhost/proxyinit/{name}:{_version()}")
+            image = build(podman, context, name, base, commit())
+            podman.run(
+                "tag", image, f"localhost/proxyinit/{name}:{proxyinit.__version__}"
+            )
             sizes = deliver(podman, image, name, output)
             print(  # noqa: T201  (the result)
                 f"{name}: {sizes.unpacked:.1f} MiB unpacked, "

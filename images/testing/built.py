@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from images import build
+from images import build, sources
+from images.engine import Podman, cache_folder
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Image:
     name: str
     tag: str
     root: Path
-    podman: build.Podman
+    podman: Podman
 
     @property
     def config(self) -> dict[str, Any]:
@@ -52,26 +53,26 @@ def images() -> Iterator[Built]:
 
     They are kept in the cache folder, by their content: a second run builds nothing.
     """
-    cache = build.cache_folder()
-    podman = build.Podman(cache / "engine")
+    cache = cache_folder()
+    podman = Podman(cache / "engine")
     with contextlib.ExitStack() as stack:
         lock = stack.enter_context((cache / "lock").open("w"))
         fcntl.flock(lock, fcntl.LOCK_SH)  # nobody removes what is used here
         made = tempfile.TemporaryDirectory(dir=cache, prefix="context-")
         context = Path(stack.enter_context(made))
-        build.lay_out(context)
-        base = build.local_base(podman)
-        key = f"{build.digest(context)[:16]}-{base.rpartition(':')[2]}"
-        build.wheels(context, cache)
-        tags = [f"{_TESTED}/{name}:{key}" for name in build.NAMES]
-        for name, tag in zip(build.NAMES, tags, strict=True):
+        sources.lay_out(context)
+        base = sources.local_base(podman)
+        key = f"{sources.digest(context)[:16]}-{base.rpartition(':')[2]}"
+        sources.wheels(context, cache)
+        tags = [f"{_TESTED}/{name}:{key}" for name in sources.NAMES]
+        for name, tag in zip(sources.NAMES, tags, strict=True):
             if not podman.has(tag):
-                image = build.build(podman, context, name, base, build.commit())
+                image = build.build(podman, context, name, base, sources.commit())
                 podman.run("tag", image, tag)
         _forget_others(podman, lock, {*tags, base})
         found = [
             _mounted(stack, podman, name, tag)
-            for name, tag in zip(build.NAMES, tags, strict=True)
+            for name, tag in zip(sources.NAMES, tags, strict=True)
         ]
         debian = _mounted(stack, podman, "base", base)
         yield Built(found[0], found[1], debian, context)
@@ -80,13 +81,11 @@ def images() -> Iterator[Built]:
 _TESTED = "localhost/proxyinit-test"
 
 
-def _mounted(
-    stack: contextlib.ExitStack, podman: build.Podman, name: str, tag: str
-) -> Image:
+def _mounted(stack: contextlib.ExitStack, podman: Podman, name: str, tag: str) -> Image:
     return Image(name, tag, stack.enter_context(podman.mounted(tag)), podman)
 
 
-def _forget_others(podman: build.Podman, lock: IO[str], kept: set[str]) -> None:
+def _forget_others(podman: Podman, lock: IO[str], kept: set[str]) -> None:
     """Remove the images of former checkouts, unless a test elsewhere may use them."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

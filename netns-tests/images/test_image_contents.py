@@ -14,6 +14,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from images import build
+from images.sources import Commit
 from images.testing.built import Built, Image
 from images.testing.oci import Mount, Security, Spec
 from images.testing.runtime import Runtime
@@ -308,7 +309,7 @@ def test_same_commit_same_layers(built: Built, image: Image) -> None:
     """Built again from nothing: layers and configuration have the same digests."""
     labels = image.config["Config"]["Labels"]
     epoch = int(image.config["Created"] and created(labels))
-    commit = build.Commit(labels["org.opencontainers.image.revision"], epoch)
+    commit = Commit(labels["org.opencontainers.image.revision"], epoch)
     again = build.build(
         image.podman, built.context, image.name, built.base.tag, commit, "--no-cache"
     )
