@@ -93,6 +93,18 @@ def test_nothing_is_there(namespace: Namespace) -> None:
     assert namespace.run(names.read_text) == ""
 
 
+def test_a_listing_of_iptables_rules_is_not_believed(namespace: Namespace) -> None:
+    """What nft can't spell it leaves out; then the answer is that nobody knows."""
+    install(namespace, "nft")
+    listing = namespace.exec(["nft", "list", "ruleset"]).stdout
+    argv = ["explain", "--dump=-", "--from=fd00::5", to("fd00::7", 80), "--inbound"]
+
+    done = namespace.exec([PROGRAM, *argv], text=listing)
+
+    assert done.returncode == 1
+    assert "table ip6 nat is iptables-nft's" in done.stdout
+
+
 def test_two_backends_in_charge_are_undecided(namespace: Namespace) -> None:
     """Both would take the connection, and nothing tells which is asked first."""
     for mode, port in (("legacy", 1), ("nft", 2)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from proxyinit.errors import ProxyInitError
@@ -25,7 +26,15 @@ if TYPE_CHECKING:
 _EXPECTED = "expected what iptables-save, ip6tables-save or 'nft list ruleset' printed"
 
 
-def read_dump(text: str, version: Version) -> list[tuple[str, Ruleset]]:
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """Tables by the tool's name; `unread` says which a listing does not tell of."""
+
+    tables: tuple[tuple[str, Ruleset], ...]
+    unread: tuple[str, ...] = ()
+
+
+def read_dump(text: str, version: Version) -> Dump:
     """The nat tables for packets of that version, each with its tool's name.
 
     A dump of iptables-save that does not say its family is taken for the one that
@@ -34,8 +43,7 @@ def read_dump(text: str, version: Version) -> list[tuple[str, Ruleset]]:
     """
     try:
         if any(line.startswith("table ") for line in text.split("\n", 200)[:200]):
-            tables = [_nft(table) for table in parse_tables(text) if is_nat(table)]
-            return [(n, t) for n, t in tables if t.version in (version, INET)]
+            return _listed(text, version)
         found = [one for head, part in _parts(text) for one in _iptables(head, part)]
     except DumpError as error:
         shown = str(error)
@@ -54,7 +62,35 @@ def read_dump(text: str, version: Version) -> list[tuple[str, Ruleset]]:
     if not found:
         what = "has no nat table" if _is_save(text) else "makes no sense"
         raise ProxyInitError(f"the dump {what}: {_EXPECTED}")
-    return fitting
+    return Dump(tuple(fitting))
+
+
+def _listed(text: str, version: Version) -> Dump:
+    """The nat tables of a listing of nft, but for those that it can't spell.
+
+    Of rules that iptables-nft made, nft leaves out in silence what it has no words
+    for: of ``REDIRECT`` in IPv6, nothing is left.
+    """
+    tables = [
+        table
+        for table in parse_tables(text)
+        if is_nat(table) and table.ruleset.version in (version, INET)
+    ]
+    mute = [table for table in tables if _is_iptables(table)]
+    return Dump(
+        tuple(_nft(table) for table in tables if table not in mute),
+        tuple(
+            f"table {table.family} {table.name} is iptables-nft's, and nft leaves out "
+            "what it has no words for: ask with the dump of its -save program as well"
+            for table in mute
+        ),
+    )
+
+
+def _is_iptables(table: Table) -> bool:
+    """Whether iptables-nft may have made it: by its name, if it has any rules."""
+    made = table.name == "nat" and table.family in ("ip", "ip6")
+    return made and any(chain.rules for chain in table.ruleset.chains)
 
 
 def _is_save(text: str) -> bool:

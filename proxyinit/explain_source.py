@@ -54,7 +54,8 @@ def source(arguments: Arguments) -> Source:
         name = arguments.given["dump"][-1]
         target: Any = arguments.values["to"]
         version = version_of(target.address)
-        return Source(tuple(read_dump(_contents(name), version)))
+        dump = read_dump(_contents(name), version)
+        return Source(dump.tables, unread=dump.unread)
     return _live(arguments)
 
 

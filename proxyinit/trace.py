@@ -191,8 +191,13 @@ class Explanation:
         """The answer in one sentence."""
         if len(self.outcomes) == 1:
             return sentence(self.packet, self.outcomes[0])
-        told = dict.fromkeys(brief(self.packet, o) for o in self.outcomes)
-        return f"undecided: {'; or '.join(told)}"
+        ways = [
+            f"it can't be told: {o.why}"
+            if o.kind == "unknown"
+            else brief(self.packet, o)
+            for o in self.outcomes
+        ]
+        return f"undecided: {'; or '.join(dict.fromkeys(ways))}"
 
 
 def distinct(outcomes: Iterator[Outcome]) -> tuple[Outcome, ...]:

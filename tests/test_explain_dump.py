@@ -58,7 +58,7 @@ def test_every_table_has_its_name(
             with pytest.raises(ProxyInitError, match="alone and the packet is"):
                 read_dump(dump, version)
         else:
-            found = read_dump(dump, version)
+            found = read_dump(dump, version).tables
             assert [name for name, _ in found] == expected
             assert {table.version for _, table in found} == {version}
 
@@ -90,12 +90,34 @@ table bridge nat {
 
 def test_a_listing_holds_what_packets_are_asked_in() -> None:
     """Nat tables of the version, or of both."""
-    names = {v: [n for n, _ in read_dump(LISTING, v)] for v in (IPV4, IPV6)}
+    names = {v: [n for n, _ in read_dump(LISTING, v).tables] for v in (IPV4, IPV6)}
 
     assert names == {
         IPV4: ["nftables, table inet proxy_init", "nftables, table ip mesh"],
         IPV6: ["nftables, table inet proxy_init"],
     }
+
+
+MUTE = """table ip6 nat {
+	chain PREROUTING {
+		type nat hook prerouting priority dstnat; policy accept;
+		meta l4proto tcp counter packets 0 bytes 0
+	}
+}
+"""
+
+
+def test_a_listing_of_iptables_rules_is_not_believed() -> None:
+    """This is what nft 1.0.6 leaves of a REDIRECT in IPv6: nothing."""
+    dump = read_dump(LISTING + MUTE, IPV6)
+
+    assert [name for name, _ in dump.tables] == ["nftables, table inet proxy_init"]
+    assert [words.partition(",")[0] for words in dump.unread] == [
+        "table ip6 nat is iptables-nft's"
+    ]
+    assert read_dump(LISTING + MUTE, IPV4).unread == ()
+    empty = MUTE.replace("\t\tmeta l4proto tcp counter packets 0 bytes 0\n", "")
+    assert read_dump(empty, IPV6).unread == ()
 
 
 def test_native_rules_are_spelled_as_nft_does() -> None:
@@ -109,7 +131,7 @@ def test_native_rules_are_spelled_as_nft_does() -> None:
         protocol="udp",
     )
 
-    shown = text(explain(read_dump(LISTING, IPV4), packet))
+    shown = text(explain(read_dump(LISTING, IPV4).tables, packet))
 
     assert "yes  1 udp dport 53 counter dnat ip to 1.2.3.4" in shown
     assert shown.endswith(
@@ -125,7 +147,7 @@ def test_a_comment_can_not_steer_a_terminal() -> None:
         version=IPV4, source="10.0.0.1", destination="10.0.0.2", outbound=False
     )
 
-    shown = text(explain(read_dump(dump, IPV4), packet))
+    shown = text(explain(read_dump(dump, IPV4).tables, packet))
 
     assert r"\x1b[2J\u202e" in shown
     assert shown.replace("\n", "").isprintable()
@@ -144,7 +166,7 @@ def test_what_could_not_be_read_leaves_it_undecided() -> None:
     packet = Packet(
         version=IPV4, source="10.0.0.1", destination="10.0.0.2", outbound=False
     )
-    rules = Source(tuple(read_dump(LEGACY + NAT, IPV4)), unread=("nft: no permission",))
+    rules = Source(read_dump(LEGACY + NAT, IPV4).tables, unread=("nft: no permission",))
 
     known = explain(rules.tables, packet)
     answer = known.but_for(rules.unread)
@@ -153,4 +175,4 @@ def test_what_could_not_be_read_leaves_it_undecided() -> None:
     assert not answer.decided
     assert "nft: no permission" in answer.sentence
     assert as_json(answer)["undecided"] == ["nft: no permission"]
-    assert {table.version for _, table in read_dump(LISTING, IPV6)} == {INET}
+    assert {table.version for _, table in read_dump(LISTING, IPV6).tables} == {INET}
