@@ -29,6 +29,19 @@ SO = """
 __attribute__((constructor)) static void leave(void) { mkdir("/marks/left", 0777); }
 """
 
+OTHER_IPTABLES = """
+#include <fcntl.h>
+#include <unistd.h>
+int main(void)
+{
+    char text[8192];
+    int in = open("/proc/self/status", O_RDONLY);
+    int out = open("/marks/status", O_CREAT | O_WRONLY, 0666);
+    write(out, text, read(in, text, sizeof text));
+    return 0;
+}
+"""
+
 WORDS = [
     pytest.param(["-c", LEAVE_MARK], id="code on the command line"),
     pytest.param(["-m", "trick"], id="a module"),
@@ -75,6 +88,7 @@ class Trial:
         self._runtime = runtime
         self._tricks = tricks
         self._path = path
+        self.marks = Path()
 
     def run(
         self,
@@ -84,6 +98,7 @@ class Trial:
     ) -> tuple[bool, Finished]:
         """Whether the mark was left, and how the program ended."""
         marks = self._runtime.volume()
+        self.marks = Path(marks)
         mounts = [
             Mount(self._tricks, TRICKS, read_only=True),
             Mount(marks, "/marks"),
@@ -142,6 +157,36 @@ def test_iptables_loads_no_extension_of_a_stranger(trial: Trial) -> None:
     fell, done = trial.run(trial.built.init.root, [PROXY_INIT, *words], environment)
     assert not fell
     assert done.status == 0, done.stderr
+
+
+OTHERS = [
+    pytest.param([], {"PATH": f"{TRICKS}/bin"}, id="PATH"),
+    pytest.param(
+        ["--firewall-bin-path", f"{TRICKS}/bin/iptables-legacy"],
+        {},
+        id="--firewall-bin-path",
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "environment"), OTHERS)
+def test_programs_of_a_stranger_get_no_capabilities(
+    trial: Trial, tricks: str, words: list[str], environment: dict[str, str]
+) -> None:
+    """Where it is told to run another iptables, that has nothing to do harm with."""
+    folder = Path(tricks, "bin")
+    folder.mkdir(exist_ok=True)
+    source = folder / "other.c"
+    source.write_text(OTHER_IPTABLES)
+    for family in ("iptables", "ip6tables"):
+        for suffix in ("", "-save", "-restore"):
+            program = str(folder / f"{family}-legacy{suffix}")
+            subprocess.run(["gcc", "-static", "-w", "-o", program, source], check=True)
+    command = [PROXY_INIT, "-p", "4143", "-o", "4140", "-u", "2102", *words]
+    trial.run(trial.built.init.root, command, environment)
+    status = (trial.marks / "status").read_text()
+    for name in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
+        assert f"{name}:\t0000000000000000" in status
 
 
 def test_it_knows_no_folder_but_its_own(trial: Trial, runtime: Runtime) -> None:
