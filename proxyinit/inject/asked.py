@@ -15,6 +15,7 @@ from proxyinit.inject import syntax
 from proxyinit.inject.errors import ValuesError
 from proxyinit.inject.settings import (
     DEPRECATED,
+    SETTINGS,
     duration_text,
     flagged,
     namespace,
@@ -78,6 +79,10 @@ def _given(arguments: Arguments) -> dict[str, Any]:
         for name in arguments.given
         if arguments.values[name] is not None
     }
+    for setting in SETTINGS:
+        name = setting.flag.name
+        if setting.is_list and name in found:
+            found[name] = ",".join(filter(None, arguments.given[name]))
     for old, new in DEPRECATED.items():
         if old in found:
             found.setdefault(new, found[old])
@@ -140,7 +145,12 @@ def _chart(path: str, problems: list[str]) -> Mapping[str, Any] | None:
     try:
         found = _yaml(text)
         if isinstance(found, dict) and found.get("kind") == "ConfigMap":
-            found = _yaml((found.get("data") or {}).get("values") or "")
+            data = found.get("data")
+            held = data.get("values") if isinstance(data, dict) else None
+            if not isinstance(held, str):
+                problems.append(f"--values {path}: expected text as data.values")
+                return None
+            found = _yaml(held)
     except BadYaml as error:
         problems.append(f"--values {path}:{error.line + 1}: {error}")
         return None

@@ -27,6 +27,11 @@ class Setting:
         """The annotation that says the same."""
         return _KEYS[self.section, self.field]
 
+    @property
+    def is_list(self) -> bool:
+        """Whether it may be repeated, with more each time; of others the last counts."""
+        return self.flag.metavar in ("PORTS", "CIDRS")
+
 
 _KEYS = {(row.section, row.field): row.key for row in TABLE} | {
     ("proxy", "native_sidecar"): keys.NATIVE_SIDECAR[0],

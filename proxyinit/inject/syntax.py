@@ -101,6 +101,8 @@ def _told(error: yaml.MarkedYAMLError, found: str) -> str:
     problem = error.problem or error.context or "not YAML"
     if found == "\t" and "cannot start any token" in problem:
         return "a tab can't indent YAML: use spaces"
+    if "<document start>" in problem:
+        return "expected the document to end, got what belongs to nothing in it"
     if "found another document" in problem:
         return "a second document without a line '---' before it"
     if error.context and error.context not in problem:

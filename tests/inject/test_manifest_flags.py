@@ -111,6 +111,16 @@ def test_a_flag_becomes_an_annotation(
     assert annotated(*flags) == {key: text}
 
 
+def test_lists_are_repeated(annotated: Annotated) -> None:
+    """As with upstream each adds to the ones before; of other flags the last counts."""
+    ports = ("--skip-inbound-ports", "22,25", "--skip-inbound-ports", "8100-8102")
+
+    assert annotated(*ports, "--skip-inbound-ports=") == {
+        f"{CONFIG}skip-inbound-ports": "22,25,8100-8102"
+    }
+    assert annotated("--admin-port=1", "--admin-port=2") == {f"{CONFIG}admin-port": "2"}
+
+
 def test_every_flag_has_a_case() -> None:
     """The table above leaves none out."""
     (table,) = test_a_flag_becomes_an_annotation.pytestmark  # type: ignore[attr-defined]  # pytest's own

@@ -136,6 +136,25 @@ def test_what_belongs_together_is_told_together(
         assert line.startswith(f"  {start}")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("kind: ConfigMap\n", id="no data"),
+        pytest.param("kind: ConfigMap\ndata: [values]\n", id="a list"),
+        pytest.param("kind: ConfigMap\ndata: {values: {proxy: {}}}\n", id="an object"),
+    ],
+)
+def test_a_config_map_that_holds_no_values(
+    told: Told, tmp_path: Path, text: str
+) -> None:
+    """Another one than linkerd-config, or a damaged one, is no set of defaults."""
+    (tmp_path / "map").write_text(text)
+
+    assert told("inject", "--values", tmp_path / "map", "-")[1:] == [
+        f"  --values {tmp_path}/map: expected text as data.values"
+    ]
+
+
 def test_the_environment_is_judged_as_well(
     told: Told, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

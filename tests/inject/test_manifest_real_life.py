@@ -394,6 +394,11 @@ def test_what_is_printed_can_be_read(made: Made) -> None:
             id="a condition",
         ),
         pytest.param(
+            b'{"kind": "Pod"}}\n',
+            ":1: expected the document to end, got what belongs to nothing in it",
+            id="a brace too many",
+        ),
+        pytest.param(
             "kind: Pod\n".encode("utf-16"),
             ":1: expected UTF-8 text, got UTF-16: iconv -f UTF-16 -t UTF-8 FILE",
             id="what PowerShell writes",

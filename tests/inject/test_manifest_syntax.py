@@ -96,7 +96,9 @@ def test_keys_are_text(typed: str, key: str) -> None:
         pytest.param("a: !!set {b}\n", 0, "'!!set'", id="set"),
         pytest.param("~: a\n", 0, "expected text as a key", id="null as key"),
         pytest.param("? [a]\n: b\n", 0, "expected text as a key", id="list as key"),
-        pytest.param("a: b\n...\nc: d\n", 2, "document start", id="two after dots"),
+        pytest.param(
+            "a: b\n...\nc: d\n", 2, "the document to end", id="two after dots"
+        ),
         pytest.param("a: b: c\n", 0, "mapping values are not allowed", id="colons"),
     ],
 )
