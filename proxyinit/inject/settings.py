@@ -29,7 +29,7 @@ class Setting:
 
     @property
     def is_list(self) -> bool:
-        """Whether it may be repeated, with more each time; of others the last counts."""
+        """Whether repeating it adds to it; of others the last one counts."""
         return self.flag.metavar in ("PORTS", "CIDRS")
 
 
