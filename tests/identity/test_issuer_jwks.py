@@ -257,6 +257,7 @@ def test_a_key_that_was_withdrawn_is_good_no_more() -> None:
     old = signer.token(ACCOUNT).encode()
 
     async def use(validator: JwksValidator) -> None:
+        assert await validator.validate(old) == WEB
         signer.rotate(keep_old=False)
         clock.now_s = RETRY_S
         await validator.validate(signer.token(ACCOUNT).encode())
