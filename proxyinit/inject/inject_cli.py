@@ -86,7 +86,7 @@ class ManifestCommand(click.Command):
             ctx.exit()
         problems = [_spelled(problem, self._flags) for problem in arguments.problems]
         transform = self._ask(arguments, os.environ, problems)
-        problems += _stray(arguments.words, self._flags)
+        problems += _stray(arguments.words, self._flags, self.name)
         # A line without arguments: the files are words, which others don't take.
         read_arguments(
             ctx, [], self._flags, check=lambda _: problems, assurance=_WRITTEN
@@ -107,14 +107,16 @@ def _spelled(problem: str, flags: tuple[Flag, ...]) -> str:
     return problem
 
 
-def _stray(words: tuple[str, ...], flags: tuple[Flag, ...]) -> Iterator[str]:
+def _stray(
+    words: tuple[str, ...], flags: tuple[Flag, ...], command: str | None
+) -> Iterator[str]:
     """What is wrong with words that should be files."""
     if not words:
         yield f"{_NO_FILE}: FILE, a folder, or - for standard input"
     for word in words:
         if sources.is_url(word):
             told = f"URLs are not fetched, got {word!r}"
-            yield f"{told}: curl -fsSL URL | proxy-injector inject -"
+            yield f"{told}: curl -fsSL URL | proxy-injector {command} -"
         elif word in ("true", "false") and any(flag.is_bool for flag in flags):
             told = f"values of switches need '=', as in --ingress={word}"
             yield f"unexpected word {word!r}: {told}; a file of that name is ./{word}"

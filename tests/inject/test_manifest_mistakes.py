@@ -68,11 +68,13 @@ def test_every_mistake_is_told(told: Told, tmp_path: Path) -> None:
 
 def test_nothing_is_read(told: Told, tmp_path: Path) -> None:
     """Manifests stay unread: a pipe that nobody writes keeps nobody waiting."""
+    fetch = "curl -fsSL URL | proxy-injector"
     os.mkfifo(tmp_path / "pipe")
 
-    assert told("uninject", "--manual", tmp_path / "pipe") == [
-        "1 mistake, nothing was written:",
+    assert told("uninject", "--manual", tmp_path / "pipe", "https://x.org/a") == [
+        "2 mistakes, nothing was written:",
         "  unknown flag --manual",
+        f"  URLs are not fetched, got 'https://x.org/a': {fetch} uninject -",
     ]
 
 
