@@ -52,6 +52,7 @@ class Options:
     certificate: Path
     key: Path
     self_signed: bool
+    verbose: bool = False
 
 
 class CantServe(InjectError):
@@ -86,6 +87,7 @@ async def _serve(options: Options, log: Log) -> None:
             send=sender.send,
             log=log,
             creator=CREATOR,
+            verbose=options.verbose,
         )
         ready = Readiness(followers)
         admin = Server(admin_app(metrics, ready), listen(*options.admin_address))

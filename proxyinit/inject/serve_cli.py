@@ -100,6 +100,7 @@ def _serve(**given: Any) -> None:
         certificate=given["tls_cert"],
         key=given["tls_key"],
         self_signed=given["self_signed"],
+        verbose=level == "debug",
     )
     run(options, log)
 

@@ -29,6 +29,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+import orjson
+
 from proxyinit.inject import admission, events, owner, workload
 from proxyinit.inject.admission import Review
 from proxyinit.inject.configuration import Configuration
@@ -66,7 +68,10 @@ class Answer:
 
 
 class Webhook:
-    """Answers reviews; `creator` is what injected pods say who injected them."""
+    """Answers reviews; `creator` is what injected pods say who injected them.
+
+    With `verbose` objects and patches are logged whole, whatever secrets they hold.
+    """
 
     def __init__(  # noqa: PLR0913  (its parts)
         self,
@@ -77,6 +82,7 @@ class Webhook:
         send: Callable[[events.Event], None],
         log: Log,
         creator: str,
+        verbose: bool = False,
     ) -> None:
         self._configuration = configuration
         self._cluster = cluster
@@ -84,6 +90,7 @@ class Webhook:
         self._send = send
         self._log = log
         self._creator = creator
+        self._verbose = verbose
         self._kept_for: Values | None = None
         self._kept: dict[Recipe, Rendered] = {}
 
@@ -137,6 +144,9 @@ class Webhook:
         )
         outcome = judge(found, known, self._render)
         self._tell(found, known, outcome, review)
+        if self._verbose:
+            self._log.debug(f"request object bytes: {_text(review.object)}")
+            self._log.debug(f"injection patch: {(outcome.patch or b'').decode()}")
         return admission.allow(review, outcome.patch, outcome.warnings)
 
     def _render(self, values: Values, made: Recipe) -> Rendered:
@@ -195,3 +205,7 @@ class Webhook:
         elif outcome.fate is Fate.SKIPPED:
             why = ", ".join(reason.text for reason in outcome.decision.reasons)
             self._send(events.skipped(known.namespace, whose, why))
+
+
+def _text(found: Object) -> str:
+    return orjson.dumps(found).decode()

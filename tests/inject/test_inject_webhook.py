@@ -58,9 +58,9 @@ class Surroundings:
 class Bench:
     """A webhook, and all that it says and counts."""
 
-    def __init__(self, folder: Path, chart: str = "linkerdVersion: v1\n") -> None:
+    def __init__(self, folder: Path, *, verbose: bool = False) -> None:
         values, roots = folder / "values", folder / "roots"
-        values.write_text(chart)
+        values.write_text("linkerdVersion: v1\n")
         roots.write_text("PEM\n")
         self.lines: list[str] = []
         self.events: list[events.Event] = []
@@ -74,6 +74,7 @@ class Bench:
             send=self.events.append,
             log=log,
             creator="linkerd/proxy-injector v1",
+            verbose=verbose,
         )
 
     def post(self, body: bytes) -> Reply:
@@ -150,6 +151,19 @@ def test_what_is_said_of_a_pod(bench: Bench) -> None:
         '"received pod/web-"',
         '"injection patch generated for: pod/web-"',
     ]
+
+
+def test_objects_and_patches_are_for_debugging(tmp_path: Path) -> None:
+    """They may hold secrets: nobody logs them who did not ask for it."""
+    secret = pod(containers=[{"name": "a", "env": [{"name": "P", "value": "s3cret"}]}])
+    bench = Bench(tmp_path)
+    bench.ask(secret)
+    assert not bench.said("s3cret")
+
+    bench = Bench(tmp_path, verbose=True)
+    bench.ask(secret)
+    assert bench.said(" level=debug ", "request object bytes: ", "s3cret")
+    assert bench.said(" level=debug ", "injection patch: ", "linkerd-init")
 
 
 def test_events_go_to_the_owner(bench: Bench) -> None:
