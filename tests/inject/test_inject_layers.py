@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,13 @@ def test_a_pure_module_stands_on_pure_ones(module: str) -> None:
     }
 
     assert ours <= set(PURE)
+
+
+def test_the_webhook_does_without_grpc() -> None:
+    """What it shares with the issuer must not bring the issuer's libraries."""
+    code = "import sys, proxyinit.inject.serve; sys.exit('grpc' in sys.modules)"
+
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_the_redirect_does_not_know_who_injects_it() -> None:
