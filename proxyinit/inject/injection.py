@@ -16,6 +16,9 @@ from proxyinit.inject.recipe import Recipe, Rendered, recipe, render
 from proxyinit.inject.values import Values
 from proxyinit.inject.workload import Workload
 
+LONGEST_LABEL = 63
+"""Characters of a label's value; a pod with a longer one would be refused."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
@@ -47,16 +50,12 @@ class Injected:
 
     marks: list[Operation]
     rendered: Rendered
+    warnings: tuple[str, ...]
 
     @property
     def operations(self) -> list[Operation]:
         """All of the patch."""
         return [*self.marks, *self.rendered.operations]
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What to tell whoever wrote the annotations."""
-        return self.rendered.warnings
 
     @property
     def json(self) -> bytes:
@@ -83,8 +82,13 @@ def inject(request: Request, render: Render = render) -> Injected:
         lenient=request.origin is Origin.WEBHOOK,
     )
     rendered = render(request.values, made)
-    marks = patch.mark(workload, extra | dict(rendered.facts), _labels(request))
-    return Injected(marks, rendered)
+    labels = _labels(request)
+    warnings = [*rendered.warnings]
+    for key in [key for key, value in labels.items() if len(value) > LONGEST_LABEL]:
+        what = f"more than {LONGEST_LABEL} characters in {labels.pop(key)!r}"
+        warnings.append(f"{key}: {what}: left out")
+    marks = patch.mark(workload, extra | dict(rendered.facts), labels)
+    return Injected(marks, rendered, tuple(warnings))
 
 
 def extra_annotations(request: Request) -> dict[str, str]:

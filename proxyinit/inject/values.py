@@ -95,7 +95,8 @@ def _networks(value: Any) -> str:
     text = _text(value)
     for item in text.strip(",").split(",") if text else ():
         try:
-            ip_network(item, strict=False)
+            address, _, bits = item.partition("/")
+            ip_network((address, int(bits)), strict=False)
         except ValueError:
             message = f"cannot parse destination get networks: {item!r} is no CIDR"
             raise ValueError(message) from None

@@ -180,6 +180,18 @@ def test_labels(owner: Owner | None, label: str) -> None:
     assert labels == {"app": "web", **expected, **({label: "web"} if label else {})}
 
 
+def test_an_owner_with_a_long_name_has_no_label() -> None:
+    """A label of more than 63 characters would cost the pod its life."""
+    document = pod()
+    found = injected(document, owner=Owner("deployment", "w" * 64))
+    labels = jsonpatch.apply_patch(document, found.operations)["metadata"]["labels"]
+
+    assert "linkerd.io/proxy-deployment" not in labels
+    (warning,) = found.warnings
+    assert warning.startswith("linkerd.io/proxy-deployment: more than 63 characters")
+    assert not injected(document, owner=Owner("deployment", "w" * 63)).warnings
+
+
 def annotations_of(document: dict[str, Any], **more: Any) -> dict[str, str]:
     """The pod's annotations once it is injected, without those that are always new."""
     operations = injected(document, **more).operations

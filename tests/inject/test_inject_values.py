@@ -84,6 +84,7 @@ def test_an_older_charts_values() -> None:
         ({"proxy": {"additionalEnv": [1]}}, "proxy.additionalEnv: expected a list"),
         ({"proxy": {"logHTTPHeaders": "on"}}, "proxy.logHTTPHeaders: expected one of"),
         ({"clusterNetworks": "10.0.0.0/8,x"}, "cannot parse destination get networks:"),
+        ({"clusterNetworks": "10.0.0.0"}, "'10.0.0.0' is no CIDR"),
         ({"linkerdVersion": True}, "linkerdVersion: expected text"),
         (
             {"proxyInit": {"command": "x"}},
