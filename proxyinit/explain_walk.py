@@ -204,10 +204,13 @@ def examine(rule: Rule, view: View) -> tuple[Finding, Sequence[Finding]]:
     """Whether a rule matches, and every undecided finding when that is not known."""
     doubts: list[Finding] = []
     for match in rule.matches:
-        if isinstance(match, Extension):
-            finding = extension(match, view)
-        else:
-            finding = MODEL[type(match)](match, view)
+        try:
+            if isinstance(match, Extension):
+                finding = extension(match, view)
+            else:
+                finding = MODEL[type(match)](match, view)
+        except ValueError as error:  # a damaged dump: no address, no prefix length
+            finding = Finding(None, f"a match makes no sense: {error}")
         if finding.holds is False:
             return finding, ()
         if finding.holds is None:

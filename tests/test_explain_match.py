@@ -192,6 +192,8 @@ CASES = [
     ("-m owner --uid-owner root", OUT, None),
     ("-m owner --uid-owner 5 --gid-owner 6", BARE_OUT, None),
     ("-m tcp 5", IN, None),
+    ("-s nonsense/8", IN, None),
+    ("-d 10.0.0.0/33", IN, None),
     ("-m tcp !", IN, None),
     ("-p tcp -m tcp --tcp-option 5", IN, None),
     ("-m multiport --dports 8080", replace(IN, protocol="icmp"), False),
