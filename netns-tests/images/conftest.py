@@ -37,7 +37,7 @@ def built() -> Iterator[Built]:
         yield made
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def runtime() -> Iterator[Runtime]:
     """runc with a state of its own."""
     with Runtime() as made:

@@ -60,7 +60,7 @@ PYTHON_VARIABLES = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def tricks(runtime: Runtime) -> str:
     """A folder of files that leave a mark when anything of them runs."""
     folder = Path(runtime.volume(0o755))
