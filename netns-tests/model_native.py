@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import model_packets as model
 from hypothesis import strategies as st
 
-from proxyinit.packet import Packet
+from proxyinit.explain.packet import Packet
 from proxyinit.rules import IPV4, IPV6
 
 if TYPE_CHECKING:

@@ -13,11 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from proxyinit.config import RedirectConfig, parse_subnet
-from proxyinit.explain import explain
-from proxyinit.explain_show import text
-from proxyinit.lab.crossroads import OWN, PORTS, WORLDS
-from proxyinit.lab.ears import Heard
-from proxyinit.packet import (
+from proxyinit.explain.packet import (
     NO_MARK,
     Mark,
     Packet,
@@ -28,8 +24,12 @@ from proxyinit.packet import (
     number,
     version_of,
 )
+from proxyinit.explain.show import text
+from proxyinit.explain.tables import explain
+from proxyinit.explain.trace import Explanation, Fork, Outcome, Try
+from proxyinit.lab.crossroads import OWN, PORTS, WORLDS
+from proxyinit.lab.ears import Heard
 from proxyinit.rules import IPV4, IPV6, PortRange, Subnet
-from proxyinit.trace import Explanation, Fork, Outcome, Try
 
 if TYPE_CHECKING:
     from proxyinit.lab.crossroads import Crossroads

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import model_packets as model
 from hypothesis import strategies as st
 
-from proxyinit.packet import number
+from proxyinit.explain.packet import number
 from proxyinit.rules import IPV4
 
 if TYPE_CHECKING:
-    from proxyinit.packet import Packet
+    from proxyinit.explain.packet import Packet
     from proxyinit.rules import Version
 
 

@@ -19,14 +19,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 import model_packets as model
 
 from proxyinit.backend import program_name
-from proxyinit.explain import follow
+from proxyinit.explain.packet import NO_MARK, Mark, Packet
+from proxyinit.explain.tables import follow
+from proxyinit.explain.trace import Try
 from proxyinit.iptables_save import parse
 from proxyinit.lab.crossroads import OWN, Crossroads
 from proxyinit.nft_list import parse as parse_nft
-from proxyinit.packet import NO_MARK, Mark, Packet
 from proxyinit.rules import IPV4, IPV6, Ruleset
 from proxyinit.runner import SystemRunner
-from proxyinit.trace import Try
 
 if TYPE_CHECKING:
     from proxyinit.rules import Version

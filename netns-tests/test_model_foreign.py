@@ -29,7 +29,7 @@ from proxyinit.rules import Ruleset
 from proxyinit.runner import SystemRunner
 
 if TYPE_CHECKING:
-    from proxyinit.packet import Packet
+    from proxyinit.explain.packet import Packet
     from proxyinit.rules import Version
 
 pytestmark = pytest.mark.timeout(3600 if model.FUZZ else 300)

@@ -21,14 +21,14 @@ import model_packets as model
 
 from proxyinit.backend import ALL_VERSIONS, Tables, locate
 from proxyinit.config import RedirectConfig
-from proxyinit.explain import explain
+from proxyinit.explain.packet import Packet
+from proxyinit.explain.tables import explain
 from proxyinit.host import Host
 from proxyinit.install import install
 from proxyinit.journal import Journal
 from proxyinit.lab.crossroads import Crossroads
 from proxyinit.logs import Log
 from proxyinit.options import Options
-from proxyinit.packet import Packet
 from proxyinit.rules import OUR_TABLE
 from proxyinit.runner import SystemRunner
 from proxyinit.session import Session

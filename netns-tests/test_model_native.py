@@ -15,10 +15,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 import model_native
 import model_packets as model
 
+from proxyinit.explain.packet import Packet
 from proxyinit.lab.crossroads import Crossroads
 from proxyinit.nft_list import parse
 from proxyinit.nft_script import render
-from proxyinit.packet import Packet
 from proxyinit.runner import SystemRunner
 
 pytestmark = pytest.mark.timeout(3600 if model.FUZZ else 300)

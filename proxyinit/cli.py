@@ -20,7 +20,7 @@ Example, as Linkerd's charts call it:
 """
 
 LAZY = {
-    "explain": "proxyinit.explain_cli:explain_command",
+    "explain": "proxyinit.explain.cli:explain_command",
     "verify": "proxyinit.verify.cli:verify_command",
     "watch": "proxyinit.verify.watch_cli:watch_command",
 }

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proxyinit.explain_flags import EXPLAIN_FLAGS
+from proxyinit.explain.flags import EXPLAIN_FLAGS
 
 PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 DUMPS = Path(__file__).with_name("dumps")

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from proxyinit.errors import ProxyInitError
-from proxyinit.explain import explain
-from proxyinit.explain_dump import read_dump
-from proxyinit.explain_show import as_json, text
-from proxyinit.explain_source import Source
-from proxyinit.packet import Packet
+from proxyinit.explain.dump import read_dump
+from proxyinit.explain.packet import Packet
+from proxyinit.explain.show import as_json, text
+from proxyinit.explain.source import Source
+from proxyinit.explain.tables import explain
 from proxyinit.rules import INET, IPV4, IPV6
 
 DUMPS = Path(__file__).with_name("dumps")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxyinit.explain_flags import (
+from proxyinit.explain.flags import (
     EXPLAIN_FLAGS,
     Endpoint,
     Undirected,
@@ -16,9 +16,9 @@ from proxyinit.explain_flags import (
     parse_own,
     parse_target,
 )
-from proxyinit.explain_mistakes import problems
-from proxyinit.explain_own import own_of_fib_trie, own_of_ipv6_route
-from proxyinit.packet import Mark, Packet
+from proxyinit.explain.mistakes import problems
+from proxyinit.explain.own import own_of_fib_trie, own_of_ipv6_route
+from proxyinit.explain.packet import Mark, Packet
 from proxyinit.pflag import Arguments, parse
 from proxyinit.rules import IPV4, IPV6, Subnet
 

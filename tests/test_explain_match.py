@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from proxyinit.explain_view import View
-from proxyinit.explain_walk import examine
+from proxyinit.explain.packet import NO_MARK, Mark, Packet
+from proxyinit.explain.view import View
+from proxyinit.explain.walk import examine
 from proxyinit.iptables_rule import parse_rule, split_words
-from proxyinit.packet import NO_MARK, Mark, Packet
 from proxyinit.rules import (
     IPV4,
     IPV6,

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from proxyinit.explain import explain
-from proxyinit.explain_view import View
-from proxyinit.explain_walk import examine
+from proxyinit.explain.packet import NO_MARK, Mark, Packet
+from proxyinit.explain.tables import explain
+from proxyinit.explain.view import View
+from proxyinit.explain.walk import examine
 from proxyinit.nft_list import parse_tables
 from proxyinit.nft_rule import parse_rule, split_words
-from proxyinit.packet import NO_MARK, Mark, Packet
 from proxyinit.rules import IPV4, Subnet
 
 IN = Packet(

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from proxyinit.config import RedirectConfig, parse_ports
-from proxyinit.explain import explain, follow
-from proxyinit.explain_walk import MAX_FORKS
+from proxyinit.explain.packet import NO_MARK, Mark, Packet
+from proxyinit.explain.tables import explain, follow
+from proxyinit.explain.trace import Enter, Explanation, Leave, Outcome, Try
+from proxyinit.explain.walk import MAX_FORKS
 from proxyinit.iptables_save import parse
-from proxyinit.packet import NO_MARK, Mark, Packet
 from proxyinit.plan import plan, plan_inet
 from proxyinit.rules import IPV4, IPV6, Chain, Extension, Rule, Ruleset, Verdict
-from proxyinit.trace import Enter, Explanation, Leave, Outcome, Try
 
 DUMPS = Path(__file__).with_name("dumps")
 IN = Packet(

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 
 from interception import Row
 
-from proxyinit.explain import explain
+from proxyinit.explain.packet import NO_MARK, Packet
+from proxyinit.explain.tables import explain
 from proxyinit.iptables_save import parse
-from proxyinit.packet import NO_MARK, Packet
 from proxyinit.rules import IPV4, Ruleset
 
 SIZES = (1_250, 2_500, 5_000)

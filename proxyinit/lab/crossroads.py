@@ -2,7 +2,7 @@
 
 Where the laboratory plays a story, this is a bench: every address of many networks,
 a choice of ports that somebody listens on at both ends, sockets of any user. A
-packet is the value that `proxyinit.explain` is asked about.
+packet is the value that `proxyinit.explain.tables` is asked about.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any, Self, TypeVar
 
 from pyroute2 import IPRoute
 
+from proxyinit.explain.packet import Packet
 from proxyinit.lab.ears import Ears, Heard, speak
 from proxyinit.lab.namespace import FAMILY, Namespace, version_of
 from proxyinit.lab.topology import POD, Lab
-from proxyinit.packet import Packet
 
 T = TypeVar("T")
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from proxyinit.config import MAX_ID, parse_id, parse_port, parse_subnet
-from proxyinit.flags import INSTALL_FLAGS, REDIRECT_FLAGS
-from proxyinit.packet import (
+from proxyinit.explain.packet import (
     Mark,
     Packet,
     bits,
@@ -20,6 +19,7 @@ from proxyinit.packet import (
     read_mark,
     version_of,
 )
+from proxyinit.flags import INSTALL_FLAGS, REDIRECT_FLAGS
 from proxyinit.pflag import Arguments, Flag, parse_bool
 from proxyinit.record import Record
 from proxyinit.rules import Subnet

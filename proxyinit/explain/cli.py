@@ -10,13 +10,13 @@ import click
 from proxyinit import entry
 from proxyinit.commands import LOOKED_AT, PflagCommand, usage_error
 from proxyinit.errors import ProxyInitError
-from proxyinit.explain import explain
-from proxyinit.explain_flags import EXPLAIN_FLAGS, Undirected, quiet
-from proxyinit.explain_mistakes import NO_DIRECTION, problems
-from proxyinit.explain_show import as_json, lines, text
-from proxyinit.explain_source import source
+from proxyinit.explain.flags import EXPLAIN_FLAGS, Undirected, quiet
+from proxyinit.explain.mistakes import NO_DIRECTION, problems
+from proxyinit.explain.show import as_json, lines, text
+from proxyinit.explain.source import source
+from proxyinit.explain.tables import explain
+from proxyinit.explain.trace import Explanation
 from proxyinit.pflag import Arguments
-from proxyinit.trace import Explanation
 
 _HELP = """\
 Follow one packet through the rules, one by one, and say what becomes of it.

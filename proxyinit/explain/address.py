@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from proxyinit.explain_option import Option, other
-from proxyinit.explain_view import View, any_of, found, is_own, undecided
-from proxyinit.packet import bits, number, version_of
+from proxyinit.explain.option import Option, other
+from proxyinit.explain.packet import bits, number, version_of
+from proxyinit.explain.trace import Finding, Question
+from proxyinit.explain.view import View, any_of, found, is_own, undecided
 from proxyinit.rules import IPV6
-from proxyinit.trace import Finding, Question
 
 _ALL_BITS = 0xFFFFFFFF
 _LOOPBACK_BROADCAST = 0x7FFFFFFF

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from proxyinit.packet import UNKNOWN_MARK, Mark, Packet
-from proxyinit.trace import HOLDS, Finding, Question
+from proxyinit.explain.packet import UNKNOWN_MARK, Mark, Packet
+from proxyinit.explain.trace import HOLDS, Finding, Question
 
 PROTOCOLS = {
     name: number

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from proxyinit.explain_match import in_ranges, leaves_by_lo, named, owner, ports
-from proxyinit.explain_view import (
+from proxyinit.explain.match import in_ranges, leaves_by_lo, named, owner, ports
+from proxyinit.explain.packet import Mark
+from proxyinit.explain.trace import HOLDS, Finding
+from proxyinit.explain.view import (
     PROTOCOLS,
     WITH_PORTS,
     View,
@@ -22,9 +24,7 @@ from proxyinit.explain_view import (
     protocol_number,
     undecided,
 )
-from proxyinit.packet import Mark
 from proxyinit.rules import Extension, PortRange
-from proxyinit.trace import HOLDS, Finding
 
 WORDS = "nft"
 """Name of the extension that holds them."""

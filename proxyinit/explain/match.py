@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from proxyinit.explain_view import (
+from proxyinit.explain.packet import lies_in
+from proxyinit.explain.trace import HOLDS, Finding
+from proxyinit.explain.view import (
     PROTOCOLS,
     WITH_PORTS,
     View,
@@ -19,7 +21,6 @@ from proxyinit.explain_view import (
     protocol_number,
     undecided,
 )
-from proxyinit.packet import lies_in
 from proxyinit.rules import (
     Comment,
     Destination,
@@ -37,7 +38,6 @@ from proxyinit.rules import (
     TcpPort,
     TcpPorts,
 )
-from proxyinit.trace import HOLDS, Finding
 
 # === the matches of the model ===
 

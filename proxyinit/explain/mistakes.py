@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from proxyinit import options
-from proxyinit.explain_flags import Undirected, is_planned, quiet, reads_live
-from proxyinit.packet import version_of
+from proxyinit.explain.flags import Undirected, is_planned, quiet, reads_live
+from proxyinit.explain.packet import version_of
 from proxyinit.pflag import Arguments
 
 NO_DIRECTION = (

@@ -10,20 +10,20 @@ from typing import Any
 from proxyinit import netns, options
 from proxyinit.backend import Tables
 from proxyinit.errors import CommandFailed, ProxyInitError
-from proxyinit.explain_dump import is_nat, read_dump
-from proxyinit.explain_flags import is_planned, quiet
-from proxyinit.explain_own import (
+from proxyinit.explain.dump import is_nat, read_dump
+from proxyinit.explain.flags import is_planned, quiet
+from proxyinit.explain.own import (
     FIB_TRIE,
     IPV6_ROUTE,
     own_of_fib_trie,
     own_of_ipv6_route,
 )
+from proxyinit.explain.packet import version_of
 from proxyinit.host import Host, read_text
 from proxyinit.iptables_rule import DumpError
 from proxyinit.journal import Journal
 from proxyinit.logs import Log
 from proxyinit.nft_list import parse_tables
-from proxyinit.packet import version_of
 from proxyinit.pflag import Arguments
 from proxyinit.plan import plan, plan_inet
 from proxyinit.rules import INET, IPV4, IPV6, OUR_TABLE, Ruleset, Subnet

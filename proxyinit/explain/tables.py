@@ -9,11 +9,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from proxyinit.explain_view import View
-from proxyinit.explain_walk import Walk
-from proxyinit.packet import Mark, Packet
-from proxyinit.rules import INET, Chain, Ruleset
-from proxyinit.trace import (
+from proxyinit.explain.packet import Mark, Packet
+from proxyinit.explain.trace import (
     End,
     Explanation,
     Outcome,
@@ -21,6 +18,9 @@ from proxyinit.trace import (
     Trace,
     distinct,
 )
+from proxyinit.explain.view import View
+from proxyinit.explain.walk import Walk
+from proxyinit.rules import INET, Chain, Ruleset
 
 
 def explain(tables: Sequence[tuple[str, Ruleset]], packet: Packet) -> Explanation:

@@ -6,11 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from proxyinit.iptables_rule import render_rule as render_iptables
-from proxyinit.nft_script import render_rule as render_nft
-from proxyinit.packet import Packet, endpoint
-from proxyinit.rules import Comment, Rule
-from proxyinit.trace import (
+from proxyinit.explain.packet import Packet, endpoint
+from proxyinit.explain.trace import (
     End,
     Enter,
     Explanation,
@@ -22,6 +19,9 @@ from proxyinit.trace import (
     Trace,
     brief,
 )
+from proxyinit.iptables_rule import render_rule as render_iptables
+from proxyinit.nft_script import render_rule as render_nft
+from proxyinit.rules import Comment, Rule
 
 Kind: TypeAlias = Literal[
     "title", "chain", "yes", "no", "open", "end", "fork", "note", "answer"

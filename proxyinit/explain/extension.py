@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from proxyinit.explain_address import addrtype, iprange, masked
-from proxyinit.explain_match import in_ranges, owner, ports
-from proxyinit.explain_nft import WORDS, nft_words
-from proxyinit.explain_option import Option, other
-from proxyinit.explain_view import (
+from proxyinit.explain.address import addrtype, iprange, masked
+from proxyinit.explain.match import in_ranges, owner, ports
+from proxyinit.explain.nft import WORDS, nft_words
+from proxyinit.explain.option import Option, other
+from proxyinit.explain.packet import read_mark
+from proxyinit.explain.trace import HOLDS, Finding
+from proxyinit.explain.view import (
     PROTOCOLS,
     WITH_PORTS,
     View,
@@ -23,9 +25,7 @@ from proxyinit.explain_view import (
     protocol_number,
     undecided,
 )
-from proxyinit.packet import read_mark
 from proxyinit.rules import Extension, PortRange
-from proxyinit.trace import HOLDS, Finding
 
 
 def extension(match: Extension, view: View) -> Finding:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from proxyinit.explain_view import View, undecided
-from proxyinit.trace import Finding, Question
+from proxyinit.explain.trace import Finding, Question
+from proxyinit.explain.view import View, undecided
 
 
 class Option:

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from proxyinit.explain_extension import extension
-from proxyinit.explain_match import MODEL
-from proxyinit.explain_target import PASSING, ends_with, lets_pass, remark, unknown
-from proxyinit.explain_view import View
-from proxyinit.packet import UNKNOWN_MARK
-from proxyinit.rules import Chain, Extension, Rule, Verdict
-from proxyinit.trace import (
+from proxyinit.explain.extension import extension
+from proxyinit.explain.match import MODEL
+from proxyinit.explain.packet import UNKNOWN_MARK
+from proxyinit.explain.target import PASSING, ends_with, lets_pass, remark, unknown
+from proxyinit.explain.trace import (
     HOLDS,
     End,
     Enter,
@@ -28,6 +26,8 @@ from proxyinit.trace import (
     Trace,
     Try,
 )
+from proxyinit.explain.view import View
+from proxyinit.rules import Chain, Extension, Rule, Verdict
 
 MAX_FORKS = 64
 """Forks in one table; a way that would need more ends undecided."""

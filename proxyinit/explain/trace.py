@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from proxyinit.packet import Mark, Packet, endpoint
+from proxyinit.explain.packet import Mark, Packet, endpoint
 from proxyinit.rules import OUR_CHAINS, Rule
 
 if TYPE_CHECKING:

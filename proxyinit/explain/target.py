@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from proxyinit.explain_view import View
-from proxyinit.packet import Mark, bits, canonical, number, read_mark
+from proxyinit.explain.packet import Mark, bits, canonical, number, read_mark
+from proxyinit.explain.trace import Outcome
+from proxyinit.explain.view import View
 from proxyinit.rules import IPV6, Rule, Verdict
-from proxyinit.trace import Outcome
 
 PASSING = frozenset(
     (
