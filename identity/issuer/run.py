@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from prometheus_client import disable_created_metrics
 
@@ -16,9 +13,9 @@ from identity.issuer.credentials import parse_anchors, read_anchors
 from identity.issuer.errors import IssuerError
 from identity.issuer.metrics import Metrics
 from identity.issuer.policy import check_domain
+from identity.issuer.signals import stop_signal
 from identity.issuer.worker import Worker, new_loop
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 READY = "ready to certify"
 
 _log = logging.getLogger(__name__)
@@ -45,24 +42,6 @@ def is_enabled(config: IssuerConfig) -> bool:
         raise IssuerError(f"Invalid trust domain: {error}") from error
     parse_anchors(bundle)
     return True
-
-
-@contextmanager
-def stop_signal() -> Iterator[asyncio.Event]:
-    """An event of the running loop that is set when a signal asks to stop.
-
-    Handlers are gone before the loop closes: a signal that comes in between would
-    be written to a pipe that is closed already, and complained about.
-    """
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, stop.set)
-    try:
-        yield stop
-    finally:
-        for number in STOP_SIGNALS:
-            loop.remove_signal_handler(number)
 
 
 def say_admin(config: IssuerConfig, admin: Admin) -> None:

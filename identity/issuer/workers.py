@@ -32,7 +32,8 @@ from identity.issuer.admin import Admin
 from identity.issuer.config import IssuerConfig, split_address
 from identity.issuer.errors import IssuerError
 from identity.issuer.metrics import Metrics
-from identity.issuer.run import READY, STOP_SIGNALS, is_enabled, say_admin, stop_signal
+from identity.issuer.run import READY, is_enabled, say_admin
+from identity.issuer.signals import STOP_SIGNALS, stop_signal
 from identity.issuer.worker import Worker, new_loop
 
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"

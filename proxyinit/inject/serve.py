@@ -7,9 +7,8 @@ import contextlib
 import datetime as dt
 import gc
 import os
-import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +18,7 @@ import uvloop
 
 from identity.issuer.access import Access, from_kubeconfig, in_cluster
 from identity.issuer.errors import IssuerError
+from identity.issuer.signals import stop_signal
 from identity.issuer.sockets import listen
 from proxyinit import __version__
 from proxyinit.inject import certificates, self_signed
@@ -35,7 +35,6 @@ from proxyinit.inject.webhook import Webhook
 from proxyinit.logs import Log
 
 CREATOR = f"linkerd/proxy-injector {__version__}"
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 POLL_S = 1.0
 TURN_S = 0.0001
 """How long a thread may keep a review waiting, each time that it waits: not 5 ms."""
@@ -80,7 +79,7 @@ async def _serve(options: Options, log: Log) -> None:
     pairs = Certificates(source, log)
     followers = [Follower(client, Store(each), log) for each in FOLLOWED]
     sender = Sender(client, log, metrics.event)
-    with _stop_signal() as stop, ThreadPoolExecutor(THREADS) as threads:
+    with stop_signal() as stop, ThreadPoolExecutor(THREADS) as threads:
         webhook = Webhook(
             configuration=configuration,
             cluster=Lookup(
@@ -122,23 +121,6 @@ class Readiness:
         """Whether reviews should come here."""
         synced = all(follower.synced.is_set() for follower in self._followers)
         return synced and not self.stopping
-
-
-@contextlib.contextmanager
-def _stop_signal() -> Iterator[asyncio.Event]:
-    """An event that is set when a signal asks to stop.
-
-    As the issuer's, whose module would bring gRPC along, which is not needed here.
-    """
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, stop.set)
-    try:
-        yield stop
-    finally:
-        for number in STOP_SIGNALS:
-            loop.remove_signal_handler(number)
 
 
 @contextlib.asynccontextmanager

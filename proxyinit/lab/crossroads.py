@@ -16,12 +16,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self, TypeVar
 
-from pyroute2 import IPRoute
-
 from proxyinit.explain.packet import Packet
 from proxyinit.lab.ears import Ears, Heard, speak
-from proxyinit.lab.namespace import FAMILY, Namespace, version_of
-from proxyinit.lab.topology import POD, Lab
+from proxyinit.lab.namespace import Namespace, version_of
+from proxyinit.lab.topology import POD, Lab, answer_for
 
 T = TypeVar("T")
 
@@ -82,7 +80,7 @@ class Crossroads:
     def __init__(self) -> None:
         self._lab = Lab()
         try:
-            self._lab.client.run(_answer_for, WORLDS)
+            self._lab.client.run(answer_for, WORLDS)
             for addresses in OWN.values():
                 for address in addresses[1:]:
                     prefix = 24 if version_of(address) == 4 else 64
@@ -193,18 +191,3 @@ def _forget_connections(link: socket.socket) -> None:
     (error,) = struct.unpack_from("=i", reply, 16)
     if error:
         raise OSError(-error, "the connection table can't be emptied")
-
-
-def _answer_for(networks: tuple[str, ...]) -> None:
-    """Take every address of the networks for one of this namespace."""
-    with IPRoute() as links:
-        for network in networks:
-            links.route(
-                "replace",
-                dst=network,
-                oif=1,
-                type="local",
-                table=255,  # the local table: delivered here, not forwarded
-                scope=254 if version_of(network) == 4 else 0,
-                family=FAMILY[version_of(network)],
-            )

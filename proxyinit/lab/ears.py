@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
 import queue
-import selectors
 import socket
 import struct
 import threading
@@ -15,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proxyinit.lab.namespace import FAMILY, Namespace, version_of
-from proxyinit.lab.traffic import original_destination
+from proxyinit.lab.traffic import original_destination, take_in_turn
 
 _IP_PKTINFO = 8  # linux/in.h
 _IPV6_RECVPKTINFO, _IPV6_PKTINFO = 49, 50  # linux/in6.h
@@ -47,7 +45,11 @@ class Ears:
         self._waiting: dict[bytes, queue.Queue[Heard]] = {}
         self._sockets = namespace.run(_open, tuple(ports))
         self._stop = os.eventfd(0)
-        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread = threading.Thread(
+            target=take_in_turn,
+            args=(self._sockets, self._stop, self._hear),
+            daemon=True,
+        )
         self._thread.start()
 
     def close(self) -> None:
@@ -65,18 +67,6 @@ class Ears:
     def forget(self, token: bytes) -> None:
         """Wait no longer for a datagram."""
         self._waiting.pop(token, None)
-
-    def _listen(self) -> None:
-        with selectors.EpollSelector() as selector:
-            selector.register(self._stop, selectors.EVENT_READ)
-            for listener in self._sockets:
-                selector.register(listener, selectors.EVENT_READ)
-            while True:
-                for key, _ in selector.select():
-                    if not isinstance(key.fileobj, socket.socket):
-                        return
-                    with contextlib.suppress(OSError):
-                        self._hear(key.fileobj)
 
     def _hear(self, listener: socket.socket) -> None:
         if listener.type == socket.SOCK_DGRAM:

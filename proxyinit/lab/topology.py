@@ -53,7 +53,7 @@ class Lab:
             self.client.run(_join, self.pod.path)
             self.pod.run(_configure, POD, CLIENT)
             self.client.run(_configure, CLIENT, {})
-            self.client.run(_answer_for_the_world)
+            self.client.run(answer_for, _WORLD_ROUTES)
         except BaseException:
             self._stack.close()
             raise
@@ -170,12 +170,12 @@ def _sysctl(name: str, value: int) -> None:
     Path("/proc/sys/net", name).write_text(f"{value}\n", encoding="ascii")
 
 
-def _answer_for_the_world() -> None:
-    """Take every address of the world's networks for one of this namespace."""
+def answer_for(networks: tuple[str, ...]) -> None:
+    """Take every address of the networks for one of this namespace."""
     with IPRoute() as links:
-        for network in _WORLD_ROUTES:
+        for network in networks:
             links.route(
-                "add",
+                "replace",
                 dst=network,
                 oif=1,
                 type="local",

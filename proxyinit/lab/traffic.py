@@ -10,7 +10,7 @@ import selectors
 import socket
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from proxyinit.lab.namespace import FAMILY, Namespace, version_of
@@ -54,7 +54,11 @@ class StandIn:
         self.transparent = transparent
         self._listeners = namespace.run(_listen, tuple(ports), uid=uid)
         self._stop = os.eventfd(0)
-        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread = threading.Thread(
+            target=take_in_turn,
+            args=(self._listeners, self._stop, self._answer),
+            daemon=True,
+        )
         self._thread.start()
 
     def close(self) -> None:
@@ -65,18 +69,6 @@ class StandIn:
         for listener in self._listeners:
             listener.close()
 
-    def _serve(self) -> None:
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._stop, selectors.EVENT_READ)
-            for listener in self._listeners:
-                selector.register(listener, selectors.EVENT_READ)
-            while True:
-                for key, _ in selector.select():
-                    if not isinstance(key.fileobj, socket.socket):
-                        return
-                    with contextlib.suppress(OSError):
-                        self._answer(key.fileobj)
-
     def _answer(self, listener: socket.socket) -> None:
         connection, _ = listener.accept()
         with connection:
@@ -84,6 +76,27 @@ class StandIn:
             port = listener.getsockname()[1]
             fields = {"who": self.who, "port": port, "original": original}
             connection.sendall(json.dumps(fields).encode() + b"\n")
+
+
+def take_in_turn(
+    listeners: Sequence[socket.socket],
+    stop: int,
+    take: Callable[[socket.socket], object],
+) -> None:
+    """Give each listener that has something to `take`, until `stop` is written to.
+
+    `stop` is an eventfd; a peer that goes away halfway is nobody's error.
+    """
+    with selectors.DefaultSelector() as selector:
+        selector.register(stop, selectors.EVENT_READ)
+        for listener in listeners:
+            selector.register(listener, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if not isinstance(key.fileobj, socket.socket):
+                    return
+                with contextlib.suppress(OSError):
+                    take(key.fileobj)
 
 
 def _listen(ports: Sequence[int]) -> list[socket.socket]:
