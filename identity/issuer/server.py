@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -15,6 +16,7 @@ from identity.issuer import errors
 from identity.issuer.metrics import Metrics
 from identity.issuer.policy import Request
 from identity.issuer.service import Certified
+from identity.issuer.turns import Turns
 
 MAX_REQUEST_BYTES = 256 * 1024
 """A request has some 2 KiB; what is far beyond is not read into memory."""
@@ -37,9 +39,12 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 class Handler:
     """Answers `Certify` calls."""
 
-    def __init__(self, certify: Certify, metrics: Metrics) -> None:
+    def __init__(
+        self, certify: Certify, metrics: Metrics, turns: Turns | None = None
+    ) -> None:
         self._certify = certify
         self._metrics = metrics
+        self._turns = turns or Turns()
 
     async def call(self, wire: bytes, context: Context) -> bytes:
         """One call, from the bytes of its message to those of the answer."""
@@ -47,7 +52,9 @@ class Handler:
         self._metrics.call_started()
         code = grpc.StatusCode.CANCELLED  # unless it ends otherwise
         try:
+            await self._turns.wait()
             answer = encode(await self._certify(decode(wire)))
+            await asyncio.sleep(0)  # the group's work first, then its answers
             code = grpc.StatusCode.OK
         except errors.Refusal as refusal:
             code = STATUS[type(refusal)]
