@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import socket
 import ssl
@@ -102,9 +103,12 @@ def rows() -> Iterator[Row]:
     sys.setswitchinterval(0.0001)  # the clients' threads must not wait for each other
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
-        with _cluster(folder), _webhook(folder) as (port, context):
-            yield _cost(port, context)
-            yield _tail(port, context)
+        with _cluster(folder):
+            with _one_cpu(), _webhook(folder) as (port, context):
+                together = _cost(port, context)
+            with _webhook(folder) as (port, context):
+                yield _cost_row(together, _cost(port, context))
+                yield _tail(port, context)
 
 
 @contextlib.contextmanager
@@ -321,7 +325,35 @@ def _requests() -> tuple[list[bytes], list[bytes]]:
     ]
 
 
-def _cost(port: int, context: ssl.SSLContext) -> Row:
+@contextlib.contextmanager
+def _one_cpu() -> Iterator[None]:
+    """One CPU for the client and the webhook.
+
+    Else each sleeps while the other works, and finds its CPU's caches cold; what that
+    costs depends on the machine, and the JSON that it is compared with does not pay.
+    """
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Medians: of a review over TLS, and of its JSON alone."""
+
+    review_us: float
+    json_us: float
+
+    @property
+    def ratio(self) -> float:
+        """How often the one takes as long as the other."""
+        return self.review_us / self.json_us
+
+
+def _cost(port: int, context: ssl.SSLContext) -> Cost:
     """Reviews and their JSON alone, one by one: both with the caches that are left."""
     bodies, requests = _requests()
     client = Client(port, context)
@@ -336,14 +368,17 @@ def _cost(port: int, context: ssl.SSLContext) -> Row:
         json.dumps(json.loads(body))
         least_s.append(time.perf_counter() - begun_s)
     client.close()
-    ours_us, json_us = (1e6 * statistics.median(x) for x in (reviews_s, least_s))
-    ratio = ours_us / json_us
+    return Cost(*(1e6 * statistics.median(x) for x in (reviews_s, least_s)))
+
+
+def _cost_row(together: Cost, apart: Cost) -> Row:
     figure = (
-        f"{ratio:.2f} ({ours_us:.0f} µs over TLS, JSON of {len(bodies[0])} bytes "
-        f"{json_us:.0f} µs)"
+        f"{together.ratio:.2f} ({together.review_us:.0f} µs over TLS, JSON "
+        f"{together.json_us:.0f} µs; on two CPUs, which sleep in turns, "
+        f"{apart.ratio:.2f}: {apart.review_us:.0f} µs and {apart.json_us:.0f} µs)"
     )
-    what = "webhook, one process, keep-alive: a review against its JSON, medians"
-    return Row(what, figure, f"≤ {TARGET:g}", ratio <= TARGET)
+    what = "webhook, keep-alive, client on the same CPU: a review against its JSON"
+    return Row(what, figure, f"≤ {TARGET:g}", together.ratio <= TARGET)
 
 
 @dataclass

@@ -90,6 +90,7 @@ async def _serve(options: Options, log: Log) -> None:
             log=log,
             creator=CREATOR,
             verbose=options.verbose,
+            later=asyncio.get_running_loop().call_soon,
         )
         ready = Readiness(followers)
         admin = Server(admin_app(metrics, ready), listen(*options.admin_address))

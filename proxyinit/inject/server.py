@@ -37,10 +37,11 @@ _TEXT = b"text/plain; charset=utf-8"
 
 
 class _Whole:
-    """A transport that sends what is written in one turn of the loop at once.
+    """A transport that sends the head of an answer and its body together.
 
-    uvicorn writes the head of an answer and its body, which would be two records of
-    TLS, two packets, and a client that wakes up twice.
+    uvicorn writes one after the other, which would be two records of TLS, two packets,
+    and a client that wakes up twice. What stays alone goes when this turn of the loop
+    ends.
     """
 
     def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
@@ -52,10 +53,12 @@ class _Whole:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Send it when this turn ends."""
-        if not self._held:
-            self._loop.call_soon(self._send)
+        """Send it with what came before it, or with what is next."""
         self._held.append(data)
+        if len(self._held) > 1:
+            self._send()
+        else:
+            self._loop.call_soon(self._send)
 
     def close(self) -> None:
         """Hang up when all is sent."""

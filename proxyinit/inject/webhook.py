@@ -27,6 +27,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import orjson
@@ -70,7 +71,9 @@ class Answer:
 class Webhook:
     """Answers reviews; `creator` is what injected pods say who injected them.
 
-    With `verbose` objects and patches are logged whole, whatever secrets they hold.
+    What is logged, counted and sent of an outcome goes through `later`: the API server
+    need not wait for it. With `verbose` objects and patches are logged whole, whatever
+    secrets they hold.
     """
 
     def __init__(  # noqa: PLR0913  (its parts)
@@ -83,6 +86,7 @@ class Webhook:
         log: Log,
         creator: str,
         verbose: bool = False,
+        later: Callable[[Callable[[], None]], object] = lambda work: work(),
     ) -> None:
         self._configuration = configuration
         self._cluster = cluster
@@ -91,6 +95,7 @@ class Webhook:
         self._log = log
         self._creator = creator
         self._verbose = verbose
+        self._later = later
         self._kept_for: Values | None = None
         self._kept: dict[Recipe, Rendered] = {}
 
@@ -143,7 +148,7 @@ class Webhook:
             creator=self._creator,
         )
         outcome = judge(found, known, self._render)
-        self._tell(found, known, outcome, review)
+        self._later(partial(self._tell, found, known, outcome, review))
         if self._verbose:
             self._log.debug(f"request object bytes: {_text(review.object)}")
             self._log.debug(f"injection patch: {(outcome.patch or b'').decode()}")
