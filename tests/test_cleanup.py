@@ -10,7 +10,8 @@ from proxyinit.errors import CommandFailed, NotInPlace, ProgramMissing
 from proxyinit.install import install
 from proxyinit.options import Options
 from proxyinit.privileges import LockHolder
-from proxyinit.testing import KINDS, VERSIONS, FakeKernel, FakeRun, run_on
+from proxyinit.testing import KINDS, VERSIONS, FakeKernel, run_on
+from tests.fake_runs import cleaned
 
 FOREIGN = (
     *(":DOCKER - [0:0]", "-A DOCKER -i docker0 -j RETURN"),
@@ -37,12 +38,6 @@ def redirect(kernel: FakeKernel) -> None:
             lines = fresh.table(kind, version).lines()
             chains = (":PROXY_INIT_REDIRECT - [0:0]", ":PROXY_INIT_OUTPUT - [0:0]")
             kernel.load(kind, version, *chains, *lines)
-
-
-def cleaned(kernel: FakeKernel, **options: object) -> FakeRun:
-    run = run_on(kernel, Options(**options))  # type: ignore[arg-type]
-    cleanup(run.session)
-    return run
 
 
 def test_everything_of_ours_goes() -> None:
