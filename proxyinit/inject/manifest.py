@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from proxyinit.inject import layout, syntax
@@ -60,12 +60,18 @@ def transformed(text: str, transform: Transform) -> Result:
 
 
 def _transformed_anew(text: str, root: Node, transform: Transform) -> Result:
-    """Transform a document that is laid out anew, without aliases."""
+    """Transform a document that is laid out anew, without aliases.
+
+    What is wrong in it is where the document begins: its own lines are nobody's.
+    """
     anew = layout.block(syntax.expanded(root))
     if anew == text:
         raise BadYaml("laid out in a way that can't be changed: use one key per line")
     result = transformed(anew, transform)
-    return result if result.text != anew else Result(text, result.outcomes)
+    outcomes = tuple(
+        replace(each, at=None if each.at is None else 0) for each in result.outcomes
+    )
+    return Result(result.text if result.text != anew else text, outcomes)
 
 
 def as_json(text: str) -> str:
@@ -136,7 +142,8 @@ def _object(
     except Malformed as error:
         name = _name(node)
         told = f"{kind.lower()}/{name}: {error}"
-        return Outcome(kind=kind, name=name, error=told), ()
+        at = node.start_mark.line
+        return Outcome(kind=kind, name=name, error=told, at=at), ()
     before = meant if outcome.status == SKIPPED else old  # else texts become texts
     if outcome.error or outcome.changed == before:
         return outcome, ()

@@ -22,8 +22,9 @@ class Outcome:
 
     `status` is the last word of its line: injected, annotated, uninjected, skipped.
     `usable` tells that it is of a kind that can be injected or annotated. An object
-    with an `error` keeps the whole stream from being written. `advice` are warnings
-    about annotations that could not be followed.
+    with an `error` keeps the whole stream from being written; `at` is the line of its
+    document that is wrong, from 0, where upstream has no words of its own for it.
+    `advice` are warnings about annotations that could not be followed.
     """
 
     kind: str = ""
@@ -37,6 +38,7 @@ class Outcome:
     udp: bool = False
     no_token: bool = False
     error: str = ""
+    at: int | None = None
     advice: tuple[str, ...] = ()
 
     @property

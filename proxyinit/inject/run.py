@@ -53,34 +53,37 @@ class Run:
     def take(self, paths: Iterable[str]) -> None:
         """Transform all that is in files and folders."""
         for path in paths:
-            try:
-                for file in sources.files(path):
-                    self._take_file(file, only_files=file != path)
-            except InjectError as error:
-                self.errors[str(error)] = None
+            for file in sources.files(path, self._fail):
+                self._take_file(file, only_files=file != path)
+
+    def _fail(self, error: object) -> None:
+        """Remember what keeps the output from being written, once."""
+        self.errors[str(error)] = None
 
     def _take_file(self, path: str, *, only_files: bool) -> None:
         shown = "standard input" if path == sources.STDIN else path
         try:
             for document in sources.read(path, only_files=only_files):
                 try:
-                    self._take_document(document)
+                    self._take_document(document, shown)
                 except BadYaml as error:
                     line = document.line + error.line
                     told = f"{error}{_UNRENDERED if '{{' in document.text else ''}"
-                    self.errors[f"{shown}:{line}: {told}"] = None
+                    self._fail(f"{shown}:{line}: {told}")
         except BadYaml as error:
-            self.errors[f"{shown}:{error.line + 1}: {error}"] = None
+            self._fail(f"{shown}:{error.line + 1}: {error}")
         except InjectError as error:
-            self.errors[str(error)] = None
+            self._fail(error)
 
-    def _take_document(self, document: Document) -> None:
+    def _take_document(self, document: Document, shown: str) -> None:
         result = transformed(document.text, self._transform)
         for outcome in result.outcomes:
             self.checks.see(outcome)
             self._lines.write(outcome.line.encode() + b"\n")
-            if outcome.error:
-                self.errors[outcome.error] = None
+            if outcome.at is not None:
+                self._fail(f"{shown}:{document.line + outcome.at}: {outcome.error}")
+            elif outcome.error:
+                self._fail(outcome.error)
         if self._form == "json":
             said = as_json(result.text)
             self._output.write(said.encode() + b"\n" if said else b"")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 from urllib.parse import urlsplit
 
@@ -28,10 +28,10 @@ def is_url(path: str) -> bool:
     return bool(found.scheme and found.netloc)
 
 
-def files(path: str) -> Iterator[str]:
+def files(path: str, tell: Callable[[Unreadable], None]) -> Iterator[str]:
     """A file, or the files below a folder in the order of their names.
 
-    Links to folders are not followed. Raises `Unreadable`.
+    Links to folders are not followed. Folders that can't be read are told.
     """
     if path == STDIN or not os.path.isdir(path):  # noqa: PTH112  (names stay as typed)
         yield path
@@ -40,10 +40,11 @@ def files(path: str) -> Iterator[str]:
         with os.scandir(path) as found:
             entries = sorted(found, key=lambda entry: entry.name)
     except OSError as error:
-        raise _unreadable(path, error) from error
+        tell(_unreadable(path, error))
+        return
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
-            yield from files(entry.path)
+            yield from files(entry.path, tell)
         elif not entry.is_dir():
             yield entry.path
 

@@ -13,11 +13,13 @@ from textwrap import dedent
 
 import pytest
 
+from proxyinit.inject import sources
 from proxyinit.inject.cli import main
 
 POD = "kind: Pod\nmetadata: {name: %s}\nspec:\n  containers: [{name: a}]\n"
 NAMESPACE = "kind: Namespace\nmetadata:\n  name: a\n"
 Run = Callable[..., tuple[int, str, str]]
+NOBODY = 65534
 FAILED = "Error transforming resources:\n"
 
 
@@ -95,19 +97,30 @@ def test_several_files_and_a_missing_line_break(run: Run, tmp_path: Path) -> Non
         ),
         pytest.param(
             "kind: ReplicationController\nmetadata: {name: a}\nspec: {replicas: 1}\n",
-            "replicationcontroller/a: ReplicationController without spec.template: "
-            "expected a pod template",
+            "{path}:1: replicationcontroller/a: ReplicationController without "
+            "spec.template: expected a pod template",
             id="no template",
         ),
         pytest.param(
             "kind: Deployment\nmetadata: {name: a}\nspec: [template]\n",
-            "deployment/a: expected an object as 'spec', got ['template']",
+            "{path}:1: deployment/a: expected an object as 'spec', got ['template']",
             id="a list where an object belongs",
         ),
         pytest.param(
             "kind: Pod\nmetadata: {name: a}\nspec: {containers: {a: b}}\n",
-            "pod/a: expected a list as 'containers', got {{'a': 'b'}}",
+            "{path}:1: pod/a: expected a list as 'containers', got {{'a': 'b'}}",
             id="an object where a list belongs",
+        ),
+        pytest.param(
+            "kind: A\n---\nkind: List\nitems:\n- kind: B\n"
+            "- kind: Job\n  metadata: {name: a}\n",
+            "{path}:6: job/a: Job without spec.template: expected a pod template",
+            id="no template, in a list of the second document",
+        ),
+        pytest.param(
+            "kind: A\n---\n# b\nkind: Job\nmetadata: &a {name: a}\nx: *a\n",
+            "{path}:3: job/a: Job without spec.template: expected a pod template",
+            id="no template, in a document that is laid out anew",
         ),
         pytest.param(
             "kind: Pod\nmetadata:\n  name: a\n  labels:\n"
@@ -161,6 +174,28 @@ def test_all_mistakes_are_told_at_once(run: Run, tmp_path: Path) -> None:
         f"{tmp_path}/d.pipe: expected a file, got a pipe or a device",
         f"{tmp_path}/none: can't be read: No such file or directory",
     ]
+
+
+def test_a_folder_that_can_t_be_read_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told, and what comes after it is looked at too."""
+    (tmp_path / "a").write_text("")
+    (tmp_path / "b").mkdir(mode=0)
+    (tmp_path / "c").write_text("")
+    tmp_path.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    told: list[str] = []
+    user = os.geteuid()
+
+    os.seteuid(user or NOBODY)  # root reads everything
+    try:
+        found = list(sources.files(".", lambda error: told.append(str(error))))
+    finally:
+        os.seteuid(user)
+
+    assert found == ["./a", "./c"]
+    assert told == ["./b: can't be read: Permission denied"]
 
 
 def test_a_pipe_that_was_named_is_read(run: Run, tmp_path: Path) -> None:
