@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import click
 
 from identity import logs
-from identity.issuer.cli import GoCommand
 from identity.issuer.config import split_address
 from proxyinit import __version__
-from proxyinit.flags import LOG_FORMATS, LOG_LEVELS
+from proxyinit.commands import PflagCommand
+from proxyinit.flags import LOG_FLAGS
 from proxyinit.inject import certificates, configuration
+from proxyinit.inject.settings import namespace
 from proxyinit.logs import Log
+from proxyinit.pflag import Arguments, Flag, parse_bool
 
 _LEVELS = {
     "panic": "error",
@@ -23,93 +26,106 @@ _LEVELS = {
 }
 """Levels that the standard library calls otherwise."""
 
+_SINGLE_DASH = re.compile(r"-[a-z][a-z-]+(=.*)?", re.DOTALL)
 _HELP = """Serve the admission webhook that injects pods as they are made.
 
 \b
 Example:
   proxy-injector serve --linkerd-namespace linkerd
+
+Flags may have one dash as well, as upstream's manifests spell them.
 """
 
 
-def _path(name: str, text: str, default: Path | None) -> click.Option:
-    kind = click.Path(path_type=Path)
-    return click.Option(
-        [name], type=kind, default=default, show_default=True, help=text
-    )
+def _address(text: str) -> str:
+    split_address(text)
+    return text
 
 
-def _text(name: str, text: str, default: str) -> click.Option:
-    return click.Option([name], default=default, show_default=True, help=text)
+def _file(text: str) -> Path:
+    if not text:
+        raise ValueError("expected a file")
+    return Path(text)
 
 
-_OPTIONS = (
-    _text("--addr", "Address to serve the webhook on.", ":8443"),
-    _text("--metrics-addr", "Address of /ping, /ready and /metrics.", ":9995"),
-    _path(
-        "--kubeconfig", "How to reach the Kubernetes API; without it, as a pod.", None
+def _kubeconfig(text: str) -> Path | None:
+    """A file; upstream's default is an empty text."""
+    return Path(text) if text else None
+
+
+FLAGS = (
+    *(
+        Flag(name, text, read, metavar=metavar, default=default)
+        for name, read, metavar, default, text in (
+            ("addr", _address, "HOST:PORT", ":8443",
+             "Address to serve the webhook on."),
+            ("metrics-addr", _address, "HOST:PORT", ":9995",
+             "Address of /ping, /ready and /metrics."),
+            ("kubeconfig", _kubeconfig, "FILE", None,
+             "How to reach the Kubernetes API; without it, as a pod."),
+            ("linkerd-namespace", namespace, "NAMESPACE", "linkerd",
+             "Namespace of the control plane."),
+            ("values", _file, "FILE", configuration.VALUES,
+             "The chart's values, in YAML."),
+            ("trust-roots", _file, "FILE", configuration.TRUST_ROOTS,
+             "The mesh's trust anchors."),
+            ("tls-cert", _file, "FILE", certificates.CERTIFICATE,
+             "Certificate to serve with."),
+            ("tls-key", _file, "FILE", certificates.KEY, "Key of --tls-cert."),
+            ("self-signed", parse_bool, "", False,
+             "Make a certificate, and write its authority into the caBundle."),
+            ("enable-pprof", parse_bool, "", False,
+             "Taken, as upstream's manifests have it, and without a meaning."),
+        )
     ),
-    _text("--linkerd-namespace", "Namespace of the control plane.", "linkerd"),
-    _path("--values", "The chart's values, in YAML.", configuration.VALUES),
-    _path("--trust-roots", "The mesh's trust anchors.", configuration.TRUST_ROOTS),
-    _path("--tls-cert", "Certificate to serve with.", certificates.CERTIFICATE),
-    _path("--tls-key", "Key of --tls-cert.", certificates.KEY),
-    click.Option(
-        ["--self-signed"],
-        is_flag=True,
-        help="Make a certificate, and write its authority into the caBundle.",
-    ),
-    click.Option(["--enable-pprof"], is_flag=True, hidden=True),
-    click.Option(
-        ["--log-level"], type=click.Choice(LOG_LEVELS), default="info",
-        show_default=True, help="Least important lines that are written.",
-    ),
-    click.Option(
-        ["--log-format"], type=click.Choice(LOG_FORMATS), default="plain",
-        show_default=True, help="Form of the lines.",
-    ),
-    click.Option(
-        ["--version"], is_flag=True, is_eager=True, expose_value=False,
-        callback=lambda context, _, wanted: _say_version(context, wanted=wanted),
-        help="Show the version and exit.",
-    ),
+    *LOG_FLAGS,
+    Flag("version", "Show the version and exit.", parse_bool, default=False),
 )  # fmt: skip
 
 
-def _say_version(context: click.Context, *, wanted: bool) -> None:
-    if wanted:
-        click.echo(__version__)
-        context.exit()
+class _GoCommand(PflagCommand):
+    """A command whose flags may be spelled with one dash."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Give every flag two dashes."""
+        spelled = [f"-{arg}" if _SINGLE_DASH.fullmatch(arg) else arg for arg in args]
+        return super().parse_args(ctx, spelled)
 
 
-def _serve(**given: Any) -> None:
+def _serve(arguments: Arguments) -> int:
     # The server's imports are not needed for --help.
     from proxyinit.inject.serve import Options, run  # noqa: PLC0415
 
-    level = _LEVELS.get(given["log_level"], given["log_level"])
-    logs.configure(level, given["log_format"])  # for what libraries have to say
-    log = Log(given["log_level"], given["log_format"])
-    if given["enable_pprof"]:
+    given: dict[str, Any] = arguments.values
+    if given["version"]:
+        click.echo(__version__)
+        return 0
+    level = _LEVELS.get(given["log-level"], given["log-level"])
+    logs.configure(level, given["log-format"])  # for what libraries have to say
+    log = Log(given["log-level"], given["log-format"])
+    if given["enable-pprof"]:
         log.warning("--enable-pprof has no meaning here")
     options = Options(
-        address=_address("--addr", given["addr"]),
-        admin_address=_address("--metrics-addr", given["metrics_addr"]),
+        address=split_address(given["addr"]),
+        admin_address=split_address(given["metrics-addr"]),
         kubeconfig=given["kubeconfig"],
         locations=configuration.Locations(
-            given["values"], given["trust_roots"], given["linkerd_namespace"]
+            given["values"], given["trust-roots"], given["linkerd-namespace"]
         ),
-        certificate=given["tls_cert"],
-        key=given["tls_key"],
-        self_signed=given["self_signed"],
+        certificate=given["tls-cert"],
+        key=given["tls-key"],
+        self_signed=given["self-signed"],
         verbose=level == "debug",
     )
     run(options, log)
+    return 0
 
 
-def _address(flag: str, text: str) -> tuple[str, int]:
-    try:
-        return split_address(text)
-    except ValueError as error:
-        raise click.UsageError(f"{flag}: {error}") from error
-
-
-serve = GoCommand("serve", params=list(_OPTIONS), callback=_serve, help=_HELP)
+serve = _GoCommand(
+    "serve",
+    FLAGS,
+    _serve,
+    _HELP,
+    check=lambda arguments: arguments.problems,
+    assurance="nothing was started",
+)

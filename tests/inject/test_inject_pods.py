@@ -9,9 +9,10 @@ import kubernetes_validate  # type: ignore[import-untyped]  # has no types
 import pytest
 import yaml
 
+from proxyinit import pflag
 from proxyinit.inject import certificates, configuration, self_signed
 from proxyinit.inject.api_cache import FOLLOWED
-from proxyinit.inject.serve_cli import serve
+from proxyinit.inject.serve_cli import FLAGS
 
 PODS = Path(__file__).parents[2] / "images" / "pods"
 DOCUMENTS = {
@@ -122,14 +123,13 @@ def test_files_are_where_the_program_looks() -> None:
         certificates.KEY,
     )
     assert mounts == {str(path.parent) for path in used}
-    defaults: dict[str, Any] = {option.name: option.default for option in serve.params}
+    defaults: dict[str, Any] = {flag.name: flag.default for flag in FLAGS}
     ports = {port["containerPort"] for port in container["ports"]}
     assert ports == {
-        int(defaults[name].rpartition(":")[2]) for name in ("addr", "metrics_addr")
+        int(defaults[name].rpartition(":")[2]) for name in ("addr", "metrics-addr")
     }
-    options = {word for option in serve.params for word in option.opts}
-    given = {word.partition("=")[0] for word in container["args"][1:]}
-    assert given <= options
+    given = pflag.parse(container["args"][1:], FLAGS)
+    assert (given.problems, given.words) == ((), ())
 
 
 def test_cert_manager_makes_what_is_mounted() -> None:

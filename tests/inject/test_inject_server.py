@@ -458,9 +458,12 @@ def refused(capfd: Capture, *argv: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("argv", "code", "words"),
     [
-        pytest.param(["-addr", "8443"], 2, "--addr: expected HOST:PORT", id="address"),
-        pytest.param(["--nothing"], 2, "No such option", id="flag"),
+        pytest.param(
+            ["-addr", "8443"], 2, "--addr '8443': expected HOST:PORT", id="address"
+        ),
+        pytest.param(["--nothing"], 2, "unknown flag --nothing", id="flag"),
         pytest.param([], 1, "not in a pod", id="no cluster"),
+        pytest.param(["-kubeconfig="], 1, "not in a pod", id="an empty kubeconfig"),
         pytest.param(["-kubeconfig", "/none"], 1, "can't read", id="no kubeconfig"),
     ],
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from proxyinit import __version__
 from proxyinit.inject.cli import main
 from proxyinit.inject.inject_flags import HIDDEN_FLAGS, INJECT_FLAGS
 from proxyinit.pflag import parse_bool
@@ -64,6 +65,36 @@ def test_every_mistake_is_told(told: Told, tmp_path: Path) -> None:
         f"  URLs are not fetched, got 'https://x.org/a': {fetch}",
         f"  URLs are not fetched, got 'http://x.org/b': {fetch}",
     ]
+
+
+def test_every_mistake_of_serve_is_told(told: Told) -> None:
+    """With one dash or two; and nothing listens."""
+    lines = told(
+        *("serve", "-addr", "8443", "-metrics-addr=x", "--log-level", "loud", "word"),
+        *("--adr=:1", "-linkerd-namespace", "a/b", "--values=", "-self-signed=maybe"),
+        "--tls-key",
+    )
+
+    levels = "panic, fatal, error, warn, warning, info, debug, trace"
+    assert lines == [
+        "9 mistakes, nothing was started:",
+        "  unknown flag --adr: did you mean --addr?",
+        "  --tls-key needs a value: FILE",
+        "  --addr '8443': expected HOST:PORT or :PORT, got '8443'",
+        "  --metrics-addr 'x': expected HOST:PORT or :PORT, got 'x'",
+        "  --linkerd-namespace 'a/b': expected a namespace, such as linkerd",
+        "  --values '': expected a file",
+        "  --self-signed 'maybe': expected true or false",
+        f"  --log-level 'loud': expected one of {levels}",
+        "  unexpected word 'word': expected flags only",
+    ]
+
+
+@pytest.mark.parametrize("spelled", ["-version", "--version", "--version=true"])
+def test_version_of_serve(spelled: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is said, and nothing listens."""
+    assert main(["serve", "-kubeconfig", "/none", spelled]) == 0
+    assert capsys.readouterr().out == f"{__version__}\n"
 
 
 def test_nothing_is_read(told: Told, tmp_path: Path) -> None:
