@@ -24,12 +24,13 @@ from proxyinit.errors import ProxyInitError
 from proxyinit.explain.dump import read_dump
 from proxyinit.explain.own import own_of_fib_trie, own_of_ipv6_route
 from proxyinit.explain.packet import NO_MARK, UNKNOWN_MARK, Packet
-from proxyinit.explain.show import as_json, lines, printable, text
+from proxyinit.explain.show import as_json, lines, text
 from proxyinit.explain.tables import explain, follow
 from proxyinit.explain.trace import Fork, Leave, Trace, Try
 from proxyinit.iptables_rule import DumpError
 from proxyinit.iptables_save import parse
 from proxyinit.nft_list import parse_tables
+from proxyinit.printable import printable
 from proxyinit.rules import IPV4, IPV6, Chain, Rule, Ruleset, Source, Subnet, Verdict
 
 SECONDS = float(os.environ.get("PROXYINIT_FUZZ_SECONDS", "0"))

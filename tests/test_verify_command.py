@@ -178,11 +178,11 @@ def test_exit_code(reports: list[Report], code: int) -> None:
     assert exit_code(reports) == code
 
 
-def test_text_of_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_of_one(capfd: pytest.CaptureFixture[str]) -> None:
     """A line a check; a next step below what is wrong; the flags at the end."""
     report.print_one(BAD)
 
-    assert capsys.readouterr().out.splitlines() == [
+    assert capfd.readouterr().out.splitlines() == [
         "db-0, /pause: differs",
         "warn  hooks  another may be first",
         "             -> look",
@@ -199,12 +199,12 @@ def test_text_of_one(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_text_of_all(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_of_all(capfd: pytest.CaptureFixture[str]) -> None:
     """One line a namespace: the worst of it, or where connections go."""
     report.print_all([WELL, BAD, UNSURE, GONE], hidden=2, others=7)
 
     worst = "jumps: the jump of OUTPUT is missing (and 2 more)"
-    assert capsys.readouterr().out.splitlines() == [
+    assert capfd.readouterr().out.splitlines() == [
         "ok    web-0  4711  iptables-nft  to 4143 and 4140",
         f"FAIL  db-0   4711  iptables-nft  {worst}",
         "?     web-0  4711                readable: [Errno 13]",
@@ -214,10 +214,10 @@ def test_text_of_all(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json(capfd: pytest.CaptureFixture[str]) -> None:
     """The same for programs, one document."""
     report.print_json([BAD, UNSURE], hidden=1)
-    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    document: dict[str, Any] = json.loads(capfd.readouterr().out)
 
     assert (document["exit_code"], document["hidden_processes"]) == (3, 1)
     bad, unsure = document["namespaces"]

@@ -9,13 +9,13 @@ import click
 
 from proxyinit import entry
 from proxyinit.commands import LOOKED_AT, PflagCommand, usage_error
-from proxyinit.errors import ProxyInitError
 from proxyinit.explain.flags import EXPLAIN_FLAGS, Undirected, quiet
 from proxyinit.explain.mistakes import NO_DIRECTION, problems
 from proxyinit.explain.show import as_json, lines, text
 from proxyinit.explain.source import source
 from proxyinit.explain.tables import explain
 from proxyinit.explain.trace import Explanation
+from proxyinit.output import put
 from proxyinit.pflag import Arguments
 
 _HELP = """\
@@ -61,22 +61,11 @@ def _run(arguments: Arguments) -> int:
 
 def _show(explanation: Explanation, form: str) -> None:
     if form == "json":
-        _print(json.dumps(as_json(explanation), indent=2) + "\n")
+        put(json.dumps(as_json(explanation), indent=2) + "\n")
     elif os.isatty(1) and _show_coloured(explanation):
         return
     else:
-        _print(text(explanation))
-
-
-def _print(shown: str) -> None:
-    data = shown.encode("utf-8", "replace")
-    try:
-        while data:
-            data = data[os.write(1, data) :]
-    except BrokenPipeError:
-        return  # the reader has seen enough
-    except OSError as error:
-        raise ProxyInitError(f"can't print the answer: {error.strerror}") from error
+        put(text(explanation))
 
 
 def _show_coloured(explanation: Explanation) -> bool:

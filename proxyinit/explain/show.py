@@ -21,6 +21,7 @@ from proxyinit.explain.trace import (
 )
 from proxyinit.iptables_rule import render_rule as render_iptables
 from proxyinit.nft_script import render_rule as render_nft
+from proxyinit.printable import printable
 from proxyinit.rules import Comment, Rule
 
 Kind: TypeAlias = Literal[
@@ -48,14 +49,6 @@ class Line:
 
 
 _WORDS = {"yes": "yes  ", "no": "no   ", "open": "?    "}
-
-
-def printable(text: str) -> str:
-    """The text; what can't be shown is escaped as in Python."""
-    if text.isprintable():
-        return text
-    shown = (c if c.isprintable() else ascii(c)[1:-1] for c in text)
-    return "".join(shown)
 
 
 def lines(explanation: Explanation) -> Iterator[Line]:

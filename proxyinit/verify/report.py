@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
-import sys
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from proxyinit.output import put
+from proxyinit.printable import printable
 from proxyinit.verify.checks import FAIL, OK, WARN, Check
 from proxyinit.verify.node import Report, exit_code
 from proxyinit.verify.readback import flags
@@ -29,24 +32,23 @@ _PIPE_WIDTH = 2000
 
 def print_one(report: Report) -> None:
     """Every check with a mark; cause and next step where something is wrong."""
-    console = _console()
     whose = report.identity
     command = f", {whose.command}" if whose.command else ""
-    console.print(Text(f"{whose.name}{command}: {report.verdict}", "bold"))
+    title = printable(f"{whose.name}{command}: {report.verdict}")
     table = _table()
     for check in report.judgement.checks:
         table.add_row(_mark(check), Text(check.name), _said(check))
-    _print(console, table)
+    shown: list[Text | Table] = [Text(title, "bold"), table]
     live = report.judgement.live
     if live:
         name = backend_name(report.judgement.backend)
-        console.print(Text(f"\nThe rules in {name} are those of:", "dim"))
-        console.print(Text(" \\\n  ".join(["proxy-init", *flags(live)])))
+        shown.append(Text(f"\nThe rules in {name} are those of:", "dim"))
+        shown.append(Text(" \\\n  ".join(["proxy-init", *flags(live)])))
+    _print(shown)
 
 
 def print_all(reports: list[Report], hidden: int, others: int) -> None:
     """One line a namespace, cut where the terminal ends; how many had none."""
-    console = _console()
     table = _table()
     for _ in range(4):
         table.add_column(no_wrap=True)
@@ -57,19 +59,19 @@ def print_all(reports: list[Report], hidden: int, others: int) -> None:
         backend = report.judgement.backend
         table.add_row(
             Text(text, style),
-            Text(report.identity.name),
+            Text(printable(report.identity.name)),
             Text(pid),
             Text(backend_name(backend) if backend else ""),
             Text(_in_short(report), no_wrap=True, overflow="ellipsis"),
         )
-    _print(console, table)
     here = _counted(len(reports), "namespace", "namespaces")
     text = f"{here} with a redirect or a proxy, {others} without"
-    console.print(Text(text, "dim"))
+    shown: list[Text | Table] = [table, Text(text, "dim")]
     if hidden:
         text = _counted(hidden, "process", "processes")
         text += " may not be looked at: run as root to see them all"
-        console.print(Text(text, "yellow"))
+        shown.append(Text(text, "yellow"))
+    _print(shown)
 
 
 def _counted(number: int, one: str, many: str) -> str:
@@ -82,11 +84,15 @@ def _in_short(report: Report) -> str:
     wanted = report.judgement.wanted
     if faults and (faults[0].state != WARN or not wanted):
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-        return f"{faults[0].name}: {faults[0].found}{more}"
+        return f"{faults[0].name}: {_on_one_line(faults[0].found)}{more}"
     if not wanted:
         return ""
     ports = f"to {wanted.config.inbound_port} and {wanted.config.outbound_port}"
-    return f"{ports}; {faults[0].found}" if faults else ports
+    return f"{ports}; {_on_one_line(faults[0].found)}" if faults else ports
+
+
+def _on_one_line(text: str) -> str:
+    return printable(" ".join(text.splitlines()))
 
 
 def _mark(check: Check) -> Text:
@@ -94,29 +100,30 @@ def _mark(check: Check) -> Text:
 
 
 def _said(check: Check) -> Text:
-    text = Text(check.found)
+    text = Text("\n".join(map(printable, check.found.splitlines())))
     if check.advice:
         text.append(f"\n-> {check.advice}", "dim")
     return text
-
-
-def _console() -> Console:
-    tty = sys.stdout.isatty()
-    return Console(
-        width=None if tty else _PIPE_WIDTH, highlight=False, soft_wrap=not tty
-    )
 
 
 def _table() -> Table:
     return Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
 
 
-def _print(console: Console, table: Table) -> None:
+def _print(shown: list[Text | Table]) -> None:
     """Print without the blanks that fill a table's last column."""
-    with console.capture() as captured:
-        console.print(table)
-    for line in captured.get().splitlines():
-        console.out(line.rstrip(), highlight=False)
+    tty = os.isatty(1)
+    page = io.StringIO()
+    console = Console(
+        file=page,
+        force_terminal=tty,
+        width=None if tty else _PIPE_WIDTH,
+        highlight=False,
+        soft_wrap=not tty,
+    )
+    for part in shown:
+        console.print(part)
+    put("".join(f"{line.rstrip()}\n" for line in page.getvalue().split("\n")[:-1]))
 
 
 # === for programs ===
@@ -129,7 +136,7 @@ def print_json(reports: list[Report], hidden: int) -> None:
         "hidden_processes": hidden,
         "namespaces": list(map(_namespace, reports)),
     }
-    sys.stdout.write(f"{json.dumps(document, indent=2)}\n")
+    put(f"{json.dumps(document, indent=2)}\n")
 
 
 def _namespace(report: Report) -> dict[str, Any]:
