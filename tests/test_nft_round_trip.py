@@ -53,9 +53,9 @@ interfaces = st.from_regex(r"[a-z][a-z0-9.]{0,10}[a-z0-9+]", fullmatch=True)
 
 
 def subnets_of(version: Version) -> st.SearchStrategy[str]:
-    number, longest = (4, 32) if version == IPV4 else (6, 128)
-    prefixes = st.integers(1, longest)
-    return st.builds("{}/{}".format, st.ip_addresses(v=number), prefixes)
+    prefixes = st.integers(1, 32 if version == IPV4 else 128)
+    addresses = st.ip_addresses(v=4 if version == IPV4 else 6)
+    return st.builds("{}/{}".format, addresses, prefixes)
 
 
 @st.composite
