@@ -11,6 +11,6 @@ The way through the package; what is above the line is pure::
     review      an object that is about to be made; admission: the bytes around it
     ---
     sources, run, inject_cli                 the command line: inject, uninject
-    webhook, server, serve, serve_cli        the webhook, beside what it knows of the
+    webhook, endpoints, server, serve        the webhook, beside what it knows of the
     api_cache, configuration, certificates   cluster, its settings and its certificate
 """

@@ -26,11 +26,12 @@ from proxyinit.inject.api import ApiClient
 from proxyinit.inject.api_cache import FOLLOWED, Follower, Store
 from proxyinit.inject.certificates import Certificates, KeyPair
 from proxyinit.inject.configuration import Configuration, Locations
+from proxyinit.inject.endpoints import admin_app, webhook_app
 from proxyinit.inject.errors import InjectError
 from proxyinit.inject.events import Sender
 from proxyinit.inject.lookup import Lookup
 from proxyinit.inject.metrics import Metrics
-from proxyinit.inject.server import Server, admin_app, webhook_app
+from proxyinit.inject.server import Server
 from proxyinit.inject.webhook import Webhook
 from proxyinit.logs import Log
 

@@ -1,4 +1,4 @@
-"""The webhook and the admin endpoints on uvicorn: HTTP/1.1, kept alive.
+"""Serving with uvicorn: HTTP/1.1, kept alive.
 
 uvicorn with httptools took the least time of the servers that were measured: a review
 over TLS in 122 µs, where aiohttp took 163 to 235 and uvicorn with h11 166.
@@ -14,11 +14,7 @@ from socket import IPPROTO_TCP, TCP_NODELAY, socket
 from typing import Any
 
 import uvicorn
-from prometheus_client import CONTENT_TYPE_LATEST
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
-from proxyinit.inject.metrics import Metrics
-from proxyinit.inject.webhook import MOST_BYTES, Answer, Webhook
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -31,9 +27,6 @@ KEPT_ALIVE_S = 120
 """Longer than API servers keep idle connections (90 s): they close first."""
 GRACE_S = 5
 """For requests that are under way when we are asked to stop."""
-
-_JSON = b"application/json"
-_TEXT = b"text/plain; charset=utf-8"
 
 
 class _Whole:
@@ -168,72 +161,3 @@ class _Uvicorn(uvicorn.Server):
         """Start, and tell."""
         await super().startup(sockets)
         self.begun.set()
-
-
-def webhook_app(webhook: Webhook) -> App:
-    """Every path and method is the webhook."""
-
-    async def app(_scope: Message, receive: Receive, send: Send) -> None:
-        body = await _body(receive)
-        answer = await (webhook.answer(body) if body is not None else _refused(webhook))
-        kind = _JSON if answer.status == 200 else _TEXT
-        await _respond(send, answer, kind)
-
-    return app
-
-
-async def _refused(webhook: Webhook) -> Answer:
-    return webhook.refuse_size()
-
-
-async def _body(receive: Receive) -> bytes | None:
-    """All of the body; None if it is larger than anything that we answer.
-
-    What is too much is read all the same, and forgotten: clients that write can't
-    read an answer.
-    """
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        part = message.get("body", b"")
-        size += len(part)
-        if size > MOST_BYTES:
-            parts.clear()
-        else:
-            parts.append(part)
-        if not message.get("more_body"):
-            return b"".join(parts) if size <= MOST_BYTES else None
-
-
-def admin_app(metrics: Metrics, is_ready: Callable[[], bool]) -> App:
-    """/ping, /ready and /metrics. Not ready is status 500, as upstream has it."""
-
-    async def app(scope: Message, _receive: Receive, send: Send) -> None:
-        kind = _TEXT
-        match scope["path"]:
-            case "/ping":
-                answer = Answer(200, b"pong\n")
-            case "/ready" if is_ready():
-                answer = Answer(200, b"ok\n")
-            case "/ready":
-                answer = Answer(500, b"not ready\n")
-            case "/metrics":
-                kind = CONTENT_TYPE_LATEST.encode()
-                # Many series take a while, and reviews don't wait for them.
-                answer = Answer(200, await asyncio.to_thread(metrics.render))
-            case _:
-                answer = Answer(404, b"not found\n")
-        await _respond(send, answer, kind)
-
-    return app
-
-
-async def _respond(send: Send, answer: Answer, kind: bytes) -> None:
-    headers = [
-        (b"content-type", kind),
-        (b"content-length", str(len(answer.body)).encode()),
-    ]
-    start = {"type": "http.response.start", "status": answer.status}
-    await send({**start, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body})

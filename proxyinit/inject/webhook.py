@@ -180,6 +180,16 @@ class Webhook:
     def _tell(
         self, found: Workload, known: Known, outcome: Outcome, review: Review
     ) -> None:
+        """Tell of an outcome; a bug in that has its reason in the log as well."""
+        try:
+            self._account(found, known, outcome, review)
+        except Exception as error:  # noqa: BLE001  (the outermost: the answer is out)
+            what = f"{type(error).__name__}: {error}"
+            self._log.error(f"failed to tell of {found.resource_name}. Reason: {what}")
+
+    def _account(
+        self, found: Workload, known: Known, outcome: Outcome, review: Review
+    ) -> None:
         """Log, count, and send the event that belongs to an outcome."""
         kind = known.owner.counted_as if known.owner else ""
         decision = outcome.decision

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ class Surroundings:
 class Bench:
     """A webhook, and all that it says and counts."""
 
-    def __init__(self, folder: Path, *, verbose: bool = False) -> None:
+    def __init__(self, folder: Path, **options: Any) -> None:
         values, roots = folder / "values", folder / "roots"
         values.write_text("linkerdVersion: v1\n")
         roots.write_text("PEM\n")
@@ -71,10 +71,9 @@ class Bench:
             configuration=Configuration(Locations(values, roots, "linkerd"), log),
             cluster=self.cluster,
             metrics=self.metrics,
-            send=self.events.append,
             log=log,
             creator="linkerd/proxy-injector v1",
-            verbose=verbose,
+            **{"send": self.events.append, **options},
         )
 
     def post(self, body: bytes) -> Reply:
@@ -183,6 +182,35 @@ def test_events_go_to_the_owner(bench: Bench) -> None:
     )
     for event in bench.events:
         assert (event.kind, event.name, event.uid) == ("Deployment", "web", "d1")
+
+
+def test_nobody_waits_for_what_is_told(tmp_path: Path) -> None:
+    """The answer is out before it is logged, counted and sent."""
+    waiting: list[Callable[[], None]] = []
+    bench = Bench(tmp_path, later=waiting.append)
+    assert bench.ask(pod(owner=DEPLOYMENT)).patch
+
+    where = {"owner_kind": "deployment", "namespace": "shop"}
+    where |= {"annotation_at": "namespace"}
+    requests = "proxy_inject_admission_requests"
+    assert not bench.said("patch generated")
+    assert (bench.counted(requests, **where), bench.events) == (None, [])
+    (tell,) = waiting
+    tell()
+    assert bench.said("injection patch generated for: pod/web")
+    assert (bench.counted(requests, **where), len(bench.events)) == (1, 1)
+
+
+def test_what_can_not_be_told_costs_no_pod(tmp_path: Path) -> None:
+    """A bug has its name in the log, and the review its answer."""
+
+    def send(_event: events.Event) -> None:
+        raise LookupError("the bug")
+
+    bench = Bench(tmp_path, send=send)
+
+    assert bench.ask(pod(owner=DEPLOYMENT)).patch
+    assert bench.said(" level=error ", "tell of pod/web", "LookupError: the bug")
 
 
 def test_nothing_is_sent_for_a_dry_run(bench: Bench) -> None:
