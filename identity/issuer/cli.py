@@ -9,13 +9,14 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from identity import logs
+from identity.commands import Command
 from identity.errors import Misconfigured
 from identity.issuer.config import (
     ANCHORS,
@@ -38,7 +39,7 @@ _SINGLE_DASH = re.compile(r"-[a-z][a-z-]+(=.*)?", re.DOTALL)
 _log = logging.getLogger(__name__)
 
 
-class GoCommand(click.Command):
+class GoCommand(Command):
     """A command whose long options may be spelled with one dash."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -164,10 +165,7 @@ def _serve(**options: Any) -> None:
         run.run(config)
 
 
-issuer = GoCommand("issuer", params=list(_OPTIONS), callback=_serve, help=_HELP)
-
-
-def configuration(options: dict[str, Any]) -> IssuerConfig:
+def configuration(options: Mapping[str, Any]) -> IssuerConfig:
     """The configuration that the options ask for.
 
     Durations that can't be read leave the default, with a warning, as upstream does.
@@ -215,21 +213,19 @@ def configuration(options: dict[str, Any]) -> IssuerConfig:
     )
 
 
-def _mistakes(options: dict[str, Any]) -> list[str]:
-    found = []
+def _mistakes(options: Mapping[str, Any]) -> Iterator[str]:
     for name in ("addr", "admin_addr"):
         try:
             split_address(options[name])
         except ValueError as error:
-            found.append(f"--{name.replace('_', '-')}: {error}")
+            yield f"--{name.replace('_', '-')}: {error}"
     if (options["tls_cert"] is None) != (options["tls_key"] is None):
-        found.append("--tls-cert and --tls-key: expected both or neither")
+        yield "--tls-cert and --tls-key: expected both or neither"
     if options["token_validator"] == JWKS:
         if options["jwks"] is not None and not options["token_issuer"]:
-            found.append("--jwks: expected --token-issuer too, which the file lacks")
+            yield "--jwks: expected --token-issuer too, which the file lacks"
     elif options["jwks"] is not None or options["token_issuer"]:
-        found.append("--jwks and --token-issuer: expected --token-validator jwks too")
-    return found
+        yield "--jwks and --token-issuer: expected --token-validator jwks too"
 
 
 def _duration(
@@ -245,3 +241,8 @@ def _duration(
         _log.warning("%s: %s", complaint, error)
         return default
     return found or zero
+
+
+issuer = GoCommand(
+    "issuer", params=list(_OPTIONS), callback=_serve, help=_HELP, check=_mistakes
+)

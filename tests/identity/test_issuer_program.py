@@ -159,6 +159,40 @@ def test_all_mistakes_are_told_at_once() -> None:
 
 
 @pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        pytest.param(
+            ["--workers", "0", "--addr", "x", "-no-such-flag", "5", "-log-level=loud"],
+            ["'--no-such-flag'", "'--workers': 0", "'--log-level'", "--addr: expected"],
+            id="values, an unknown flag, and what flags mean together",
+        ),
+        pytest.param(
+            ["--no-such-flag", "--spiffe=perhaps", "--tls-key", "x", "--jwks"],
+            ["'--no-such-flag'", "'--spiffe'", "'--jwks'", "--tls-cert and"],
+            id="an unknown switch, a switch with a value, a flag without",
+        ),
+        pytest.param(
+            ["--no-such-flag=--addr", "--workers=x", "word", "y"],
+            ["'--no-such-flag'", "'--workers'", "unexpected extra arguments (word y)"],
+            id="values after an equals sign, and words",
+        ),
+        pytest.param(["-x3", "--workers=x"], ["'-x'"], id="what can't be left out"),
+    ],
+)
+def test_mistakes_of_every_kind_are_told_at_once(
+    args: list[str], told: list[str]
+) -> None:
+    """What can't be read hides nothing of what can be."""
+    result = CliRunner().invoke(command, ["issuer", *args])
+    assert result.exit_code == click.UsageError.exit_code
+    count, *lines = result.output.partition("Error: ")[2].splitlines()
+    assert count.startswith(f"{len(told)} mistake")
+    assert len(lines) == len(told)
+    for line, part in zip(lines, told, strict=True):
+        assert part in line
+
+
+@pytest.mark.parametrize(
     ("text", "address"),
     [
         pytest.param(":8080", ("::", 8080), id="all addresses"),
