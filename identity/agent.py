@@ -6,17 +6,18 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from identity import directory, hooks, keys
+from identity import anchors, directory, hooks, keys
 from identity.clock import Clock
 from identity.config import Config
 from identity.credentials import Credential, KeyPair
 from identity.errors import (
     AttemptFailed,
     BadKeyPair,
+    BadTrustAnchors,
     DirectoryUnusable,
     IdentityError,
 )
@@ -37,19 +38,23 @@ class Certify(Protocol):
     """Gets a pair certified; `identity.client.Certifier` over the network."""
 
     async def certify(
-        self, pair: KeyPair, credential: Credential | None = None
+        self, config: Config, pair: KeyPair, credential: Credential | None = None
     ) -> Credential:
         """A new certificate. Raises `IdentityError`."""
 
 
 @dataclass(kw_only=True)
 class Agent:
-    """One identity. `credential` is what is published, whether valid or not."""
+    """One identity. `credential` is what is published, whether valid or not.
+
+    The trust anchors of `config` are replaced by what `anchors_file` holds, if any.
+    """
 
     config: Config
     certifier: Certify
     clock: Clock
     metrics: Metrics
+    anchors_file: str | None = None
     disk: Disk = field(default_factory=Disk)
     generate: KeyMaker = keys.generate
     random: random.Random = field(default_factory=random.Random)
@@ -58,6 +63,7 @@ class Agent:
     credential: Credential | None = None
     failures: int = 0
     _hide: bool = False
+    _refused: str = ""
     _telling: list[asyncio.Task[None]] = field(default_factory=list)
 
     def ready(self) -> bool:
@@ -149,10 +155,11 @@ class Agent:
 
         Until the very end the certificate in use stays as it is.
         """
+        self._take_anchors()
         pair = self._pair()
         shown = self.credential if self.ready() and not self._hide else None
         try:
-            credential = await self.certifier.certify(pair, shown)
+            credential = await self.certifier.certify(self.config, pair, shown)
         except AttemptFailed:
             # It may be valid for us but not for the service, and not every server
             # says so before it hangs up: next time without it.
@@ -187,12 +194,38 @@ class Agent:
         expiry = None if self.credential is None else self.credential.expiry
         return self.config.refresh.early_wait(expiry, now, self.random.random())
 
+    def _take_anchors(self) -> bool:
+        """Use the trust anchors that the file holds now; whether they are others.
+
+        Those that can't be used are told of once, and change nothing.
+        """
+        if self.anchors_file is None:
+            return False
+        try:
+            found = anchors.read(self.anchors_file)
+        except BadTrustAnchors as error:
+            if str(error) != self._refused:
+                self._refused = str(error)
+                _log.warning("Keeping the trust anchors in use: %s", error)
+            return False
+        self._refused = ""
+        if found.text == self.config.anchors.text:
+            return False
+        self.config = replace(self.config, anchors=found)
+        _log.info("New trust anchors are in use")
+        return True
+
     async def _wait(self, wait: timedelta) -> None:
-        """Keep an appointment, by both clocks, in short steps."""
+        """Keep an appointment, by both clocks, in short steps.
+
+        It is called off by new trust anchors: others wait for them in the set.
+        """
         clock = self.clock
         appointment = Appointment.after(wait, clock.now(), clock.ticks())
         self.metrics.scheduled(appointment.due)
         while (left := appointment.left(clock.now(), clock.ticks())) > timedelta():
+            if self._take_anchors():
+                return
             await clock.sleep(min(left.total_seconds(), STEP_S))
 
     def _tell(self) -> None:

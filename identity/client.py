@@ -27,21 +27,19 @@ _MAX_ANSWER = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certifier:
-    """Certifies one name at one service; each call is a new connection."""
+    """Certifies over the network; each call is a new connection."""
 
-    config: Config
     lookup: Lookup
     now: Callable[[], datetime]
     random: random.Random = field(default_factory=random.Random)
 
     async def certify(
-        self, pair: KeyPair, credential: Credential | None = None
+        self, config: Config, pair: KeyPair, credential: Credential | None = None
     ) -> Credential:
         """A certificate for the pair's key; `credential` is shown to the service.
 
         Raises `TokenUnusable`, one of `AttemptFailed`, or `CertificateRejected`.
         """
-        config = self.config
         token = read_token(config.token_file)
         service = config.service
         endpoints = await resolve(service.host, service.port, self.lookup)

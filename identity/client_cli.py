@@ -7,21 +7,24 @@ import contextlib
 import os
 import shlex
 import signal
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import click
 
-from identity import config, durations, env, hooks, logs, variables
+from identity import anchors, config, durations, env, hooks, logs, variables
 from identity.agent import Agent
 from identity.client import Certifier
 from identity.clock import SystemClock
+from identity.commands import Command
 from identity.errors import Misconfigured
 from identity.health import pages, serving
 from identity.metrics import Metrics
 from identity.resolve import SystemLookup
+from identity.trust import Anchors
 from identity.variables import TRUST_ANCHORS
 
 
@@ -80,37 +83,45 @@ def client_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def read_config(
-    options: Mapping[str, str | None], environ: Mapping[str, str]
+    options: Mapping[str, Any], environ: Mapping[str, str]
 ) -> config.Config:
     """Options over variables. Raises `Misconfigured`."""
     spelled = {setting.variable: setting.option for setting in config.SETTINGS}
-    given = {name: text for name, text in options.items() if text is not None}
+    given = {name: options[name] for name in spelled if options.get(name) is not None}
     values = {**environ, **given}
-    if TRUST_ANCHORS in given:
-        try:
-            values[TRUST_ANCHORS] = Path(given[TRUST_ANCHORS]).read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise Misconfigured([f"--trust-anchors: {error}"]) from error
     inbound = variables.connect_timeout_of("INBOUND")
     outbound = variables.connect_timeout_of("OUTBOUND")
     if outbound in given:  # one option for whichever applies
         values[inbound] = given[outbound]
-    return env.read(values, {name: spelled[name] for name in given})
+    names = {name: spelled[name] for name in given}
+    in_file = TRUST_ANCHORS in given
+    return env.read(values, names, anchors.read if in_file else Anchors.parse)
+
+
+def problems(options: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with the settings and, where there are any, with the hooks."""
+    told = (options.get(name) for name in ("command", "signal_name", "pid_file"))
+    for read in (partial(read_config, options, os.environ), partial(read_hooks, *told)):
+        try:
+            read()
+        except Misconfigured as error:
+            yield from error.problems
 
 
 def make_agent(
-    options: Mapping[str, Any], told: tuple[hooks.Hook, ...], *, rotate_key: bool
+    options: Mapping[str, Any],
+    told: tuple[hooks.Hook, ...] = (),
+    *,
+    rotate_key: bool = False,
 ) -> Agent:
     """An agent with the real clock, network and disk; starts nothing."""
     logs.configure(options["log_level"], options["log_format"])
-    settings = {
-        setting.variable: options[setting.variable] for setting in config.SETTINGS
-    }
-    read = read_config(settings, os.environ)
+    read = read_config(options, os.environ)
     clock = SystemClock()
     return Agent(
-        config=read,
-        certifier=Certifier(config=read, lookup=SystemLookup(), now=clock.now),
+        config=replace(read, call_timeout=options["call_timeout"]),
+        certifier=Certifier(lookup=SystemLookup(), now=clock.now),
+        anchors_file=options[TRUST_ANCHORS],
         clock=clock,
         metrics=Metrics(),
         hooks=told,
@@ -131,7 +142,7 @@ async def until_stopped(work: Coroutine[Any, Any, object]) -> bool:
     return True
 
 
-@click.command()
+@click.command(cls=Command, check=problems)
 @client_options
 @click.option(
     "--timeout",
@@ -146,12 +157,12 @@ def certify(timeout: timedelta, **options: Any) -> None:
     Makes key.p8 and csr.der if there are none, and writes tls.key, tls.crt and
     ca.crt. Every option stands for the variable beside it.
     """
-    agent = make_agent(options, (), rotate_key=False)
+    agent = make_agent(options)
     if not asyncio.run(until_stopped(agent.certify(timeout))):
         raise click.ClickException("stopped before there was a certificate")
 
 
-@click.command()
+@click.command(cls=Command, check=problems)
 @client_options
 @click.option(
     "--admin-addr",
@@ -202,7 +213,7 @@ def read_hooks(
     command: str | None, signal_name: str | None, pid_file: str | None
 ) -> tuple[hooks.Hook, ...]:
     """Whom to tell of renewals. Raises `Misconfigured`."""
-    problems: list[str] = []
+    wrong: list[str] = []
     told: list[hooks.Hook] = []
     if command is not None:
         words: list[str] = []
@@ -211,16 +222,16 @@ def read_hooks(
         if words:
             told.append(hooks.Command(tuple(words)))
         else:
-            problems.append(f"--exec {command!r}: expected a program and its arguments")
+            wrong.append(f"--exec {command!r}: expected a program and its arguments")
     if signal_name is not None and pid_file is None:
-        problems.append("--signal needs --pid-file: whom to send it to")
+        wrong.append("--signal needs --pid-file: whom to send it to")
     if pid_file is not None:
         name = (signal_name or "HUP").upper().removeprefix("SIG")
         number = getattr(signal, f"SIG{name}", None)
         if isinstance(number, signal.Signals):
             told.append(hooks.Signal(number, pid_file))
         else:
-            problems.append(f"--signal {signal_name!r}: expected HUP, USR1 or the like")
-    if problems:
-        raise Misconfigured(problems)
+            wrong.append(f"--signal {signal_name!r}: expected HUP, USR1 or the like")
+    if wrong:
+        raise Misconfigured(wrong)
     return tuple(told)

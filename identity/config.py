@@ -37,7 +37,10 @@ SETTINGS = (
     Setting("--dir", DIRECTORY, "DIR", "Directory of key, CSR and certificates."),
     Setting("--name", LOCAL_NAME, "NAME", "Name to be certified."),
     Setting(
-        "--trust-anchors", TRUST_ANCHORS, "FILE", "PEM file; the variable holds text."
+        "--trust-anchors",
+        TRUST_ANCHORS,
+        "FILE",
+        "PEM file, read anew; the variable holds text.",
     ),
     Setting("--token-file", TOKEN_FILE, "FILE", "Service-account token."),
     Setting("--svc-addr", SVC_ADDR, "HOST:PORT", "Address of the identity service."),

@@ -13,7 +13,14 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from identity import pem, store, trust
 from identity.bootstrap import CSR, KEY, write_key_pair
 from identity.config import Config
-from identity.credentials import Answer, Credential, KeyPair, load_certificate, spki
+from identity.credentials import (
+    BROKEN,
+    Answer,
+    Credential,
+    KeyPair,
+    load_certificate,
+    spki,
+)
 from identity.errors import BadKeyPair, CertificateRejected, DirectoryUnusable
 
 if TYPE_CHECKING:
@@ -97,7 +104,7 @@ def current(config: Config, now: datetime) -> tuple[Credential, KeyPair] | None:
             anchors=config.anchors,
             now=now,
         )
-    except (DirectoryUnusable, CertificateRejected, KeyError, IndexError, ValueError):
+    except (DirectoryUnusable, CertificateRejected, LookupError, TypeError, *BROKEN):
         return None
     return credential, KeyPair(key=key, csr_der=b"")
 

@@ -46,11 +46,15 @@ from identity.variables import (
 T = TypeVar("T")
 
 
-def read(values: Mapping[str, str], given: Mapping[str, str] | None = None) -> Config:
+def read(
+    values: Mapping[str, str],
+    given: Mapping[str, str] | None = None,
+    parse_anchors: Callable[[str], Anchors] = Anchors.parse,
+) -> Config:
     """The configuration in variables; `given` tells which came from which option.
 
     Raises `Misconfigured` with every mistake. The directory and the files are not
-    looked at.
+    looked at, unless it is by `parse_anchors`.
     """
     reader = _Reader(values, given or {})
     reader.forbid()
@@ -61,7 +65,7 @@ def read(values: Mapping[str, str], given: Mapping[str, str] | None = None) -> C
         service = Service(host=service.host, port=service.port, name=name)
     direction = "INBOUND" if loopback else "OUTBOUND"
     timeout = reader.optional(connect_timeout_of(direction), _positive)
-    anchors = reader.required(TRUST_ANCHORS, Anchors.parse, secret=True)
+    anchors = reader.required(TRUST_ANCHORS, parse_anchors, secret=True)
     directory = reader.required(DIRECTORY, str)
     token_file = reader.required(TOKEN_FILE, str)
     local = reader.name()

@@ -10,10 +10,16 @@ import random
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+)
 
 from identity import directory, keys, store
 from identity.agent import STEP_S, Agent
@@ -31,7 +37,7 @@ from identity.errors import (
 )
 from identity.metrics import OUTCOMES, Metrics
 from identity.store import Disk
-from identity.testing import CA, whole_second
+from identity.testing import CA, new_key, project, whole_second
 from identity.trust import Anchors
 
 NAME = "web.emojivoto.serviceaccount.identity.linkerd.cluster.local"
@@ -90,6 +96,7 @@ class Attempt:
     at: float
     pair: KeyPair
     shown: Credential | None
+    trusted: Anchors
 
 
 @dataclass
@@ -101,11 +108,12 @@ class FakeService:
     attempts: list[Attempt] = field(default_factory=list)
 
     async def certify(
-        self, pair: KeyPair, credential: Credential | None = None
+        self, config: Config, pair: KeyPair, credential: Credential | None = None
     ) -> Credential:
         if not self.script:
             raise Over
-        self.attempts.append(Attempt(self.clock.steady - 1000, pair, credential))
+        at = self.clock.steady - 1000
+        self.attempts.append(Attempt(at, pair, credential, config.anchors))
         step = self.script.pop(0)
         if isinstance(step, BaseException):
             raise step
@@ -249,10 +257,10 @@ def test_recovery_after_expiry(world: World) -> None:
 
     class Watching(FakeService):
         async def certify(
-            self, pair: KeyPair, credential: Credential | None = None
+            self, config: Config, pair: KeyPair, credential: Credential | None = None
         ) -> Credential:
             ready.append(world.agent.ready())
-            return await super().certify(pair, credential)
+            return await super().certify(config, pair, credential)
 
     world.service = Watching(world.clock, [])
     world.agent.certifier = world.service
@@ -387,14 +395,21 @@ def new_pair(world: World) -> dict[str, object]:
     return {}
 
 
-def break_file(name: str) -> Callable[[World], dict[str, object]]:
+def break_file(name: str, text: str = "junk") -> Callable[[World], dict[str, object]]:
     """Puts junk where a file of the set was."""
 
     def change(world: World) -> dict[str, object]:
-        (world.folder / name).write_text("junk")
+        (world.folder / name).write_text(text)
         return {}
 
     return change
+
+
+ENCRYPTED = (
+    new_key()
+    .private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x"))
+    .decode()
+)
 
 
 def remove_key(world: World) -> dict[str, object]:
@@ -414,6 +429,7 @@ def remove_key(world: World) -> dict[str, object]:
         pytest.param(new_pair, id="other key"),
         pytest.param(break_file("tls.crt"), id="broken certificate"),
         pytest.param(break_file("tls.key"), id="broken key"),
+        pytest.param(break_file("tls.key", ENCRYPTED), id="encrypted key"),
         pytest.param(remove_key, id="no key"),
     ],
 )
@@ -425,6 +441,56 @@ def test_a_restart_certifies_anew_if_anything_changed(
     again = world.restarted(**change(world))
     before = world.clock.steady - 1000
     assert again.play(DAY)[0] == before
+
+
+# === trust anchors ===
+
+
+def test_new_trust_anchors_are_taken_at_once(world: World, tmp_path: Path) -> None:
+    """Read by content, where a link leads now; the next set holds and heeds them."""
+    both = Anchors.parse((ROOT.pem + CA().pem).decode())
+    project(tmp_path / "roots", {"ca.crt": ROOT.pem})
+    world.agent.anchors_file = str(tmp_path / "roots" / "ca.crt")
+    rotate = partial(project, tmp_path / "roots", {"ca.crt": both.text.encode()})
+    world.clock.events = [(1000, rotate)]
+    times = world.play(DAY, DOWN, DAY)
+    assert times == [0, 1000, 1001]
+    assert [attempt.trusted for attempt in world.service.attempts] == [
+        world.agent.config.anchors if at else ANCHORS for at in times
+    ]
+    assert (world.folder / "ca.crt").read_text() == both.text
+    assert world.restarted().play(DAY) != [1001], "goes on with what is in the set"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        pytest.param(Path.unlink, "No such file or directory", id="gone"),
+        pytest.param(lambda p: p.write_text(""), "no certificates found", id="empty"),
+        pytest.param(lambda p: p.write_bytes(b"\xff"), "no certificates", id="binary"),
+        pytest.param(
+            lambda p: p.write_text(ANCHORS.text[:-40]), "has no END line", id="cut off"
+        ),
+    ],
+)
+def test_trust_anchors_that_are_none_change_nothing(
+    world: World,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    change: Callable[[Path], None],
+    said: str,
+) -> None:
+    """It is told once, and those in use stay, for renewals too."""
+    file = tmp_path / "roots.pem"
+    file.write_text(ANCHORS.text)
+    world.agent.anchors_file = str(file)
+    world.clock.events = [(1000, partial(change, file))]
+    assert world.play(DAY, DAY) == [0, 60494]
+    warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    (told,) = warnings
+    assert told.startswith(f"Keeping the trust anchors in use: {file}: ")
+    assert said in told
+    assert world.service.attempts[1].trusted == ANCHORS
 
 
 # === errors that are not the service's ===

@@ -203,6 +203,40 @@ def test_all_mistakes_at_once(pod: Pod) -> None:
     assert names(pod) == []
 
 
+def test_mistakes_of_every_kind_at_once(pod: Pod) -> None:
+    """Words of no option, values of no type, a file that is none, hooks, variables."""
+    del pod.environ[LOCAL_NAME]
+    status, said = pod.run(
+        *("run", "--nope", "--admin-addr", "x", "--trust-anchors", "/nowhere"),
+        *("--exec", "", "--signal", "HUP", "--call-timeout", "1", "word"),
+    )
+    assert status == 2
+    assert "Error: 8 mistakes in the configuration:\n" in said
+    for part in (
+        *("'--nope'", "'--admin-addr'", "'--call-timeout'", "argument (word)"),
+        "\n  --trust-anchors: /nowhere: No such file or directory",
+        "\n  LINKERD2_PROXY_IDENTITY_LOCAL_NAME is missing",
+        *("\n  --exec '': expected", "\n  --signal needs --pid-file"),
+    ):
+        assert part in said
+    assert names(pod) == []
+
+
+def test_an_answer_is_waited_for_as_long_as_asked(pod: Pod) -> None:
+    """A service that takes a call and says nothing is given up after --call-timeout."""
+    release = threading.Event()
+
+    def silent(_: CertifyRequest, __: grpc.ServicerContext) -> CertifyResponse:
+        release.wait()
+        return CertifyResponse()
+
+    pod.service.handler = silent
+    status, said = pod.run("certify", "--call-timeout", "100ms", "--timeout", "700ms")
+    release.set()
+    assert status == 1
+    assert "answered DEADLINE_EXCEEDED" in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -333,7 +367,7 @@ def test_options_win_over_variables(pod: Pod) -> None:
 
 
 def test_anchors_from_a_file_that_is_none(pod: Pod) -> None:
-    """Missing or not text: told by the option's name."""
+    """Missing or no certificates: told by the option's name."""
     for path in (pod.folder / "nowhere", Path(sys.executable)):
         with pytest.raises(Misconfigured, match=r"--trust-anchors: "):
             read_config({TRUST_ANCHORS: str(path)}, pod.environ)

@@ -103,12 +103,11 @@ def certify(
     if port:
         config = replace(config, service=replace(config.service, port=port))
     certifier = Certifier(
-        config=config,
         lookup=lookup or FixedLookup(),
         now=lambda: dt.datetime.now(dt.UTC),
         random=random.Random(1),  # noqa: S311  (an order of addresses)
     )
-    return asyncio.run(certifier.certify(PAIR, credential))
+    return asyncio.run(certifier.certify(config, PAIR, credential))
 
 
 def failure(config: Config, port: int, kind: type[IdentityError]) -> str:
