@@ -89,7 +89,7 @@ _TABLE: tuple[tuple[tuple[str, ...], Diagnosis], ...] = (
         ),
     ),
     (
-        ("is incompatible, use 'nft' tool",),
+        ("is incompatible, use 'nft' tool", "Parsing nftables rule failed"),
         Diagnosis(
             REFUSED,
             "the nat table holds native nftables rules that iptables-nft can't show, "

@@ -11,7 +11,7 @@ from proxyinit.backend import NFTABLES, PLACES, locate
 from proxyinit.errors import CommandFailed, ProgramMissing
 from proxyinit.rules import OUR_TABLE
 from proxyinit.session import has_nat
-from proxyinit.verify.facts import Survey
+from proxyinit.verify.facts import UNSEEN, Survey
 
 __all__ = ["Survey", "survey"]
 
@@ -32,7 +32,7 @@ def survey(session: Session) -> Survey:
         if there:
             present.setdefault(kind, []).append(version)
         elif there is None:
-            problems[kind, version] = "only root may see whether there is a nat table"
+            problems[kind, version] = UNSEEN
     for kind, versions in present.items():
         _read(session, kind, versions, tables, problems)
     return Survey(tables, problems)

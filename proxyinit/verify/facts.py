@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     """Where a table is: the kind of backend (`legacy`, `nft`, ...), its version."""
 
 
+UNSEEN = "only root may see whether there is a nat table"
+"""Why a table is not read that may not even be there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Survey:
     """What was read: tables by place, and why others could not be read.

@@ -36,7 +36,7 @@ from proxyinit.verify.deviation import (
     rule_deviations,
     spelled,
 )
-from proxyinit.verify.facts import Facts, Survey
+from proxyinit.verify.facts import UNSEEN, Facts, Survey
 from proxyinit.verify.readback import Wanted, readback_one, redirect_port, redirected_to
 
 if TYPE_CHECKING:
@@ -49,10 +49,14 @@ _PREFIX = {IPV4: "IPv4: ", IPV6: "IPv6: ", INET: ""}
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A backend that holds rules of ours, and its tables that do."""
+    """A backend that holds rules of ours, and its tables that do.
+
+    Nothing is known of the tables of `unread` versions.
+    """
 
     kind: str
     tables: Mapping[Version, Ruleset]
+    unread: tuple[Version, ...] = ()
 
     def __str__(self) -> str:
         return backend_name(self.kind)
@@ -76,7 +80,10 @@ def holders(survey: Survey) -> list[Holder]:
     for (kind, version), table in survey.tables.items():
         if ours(table).chains:
             tables.setdefault(kind, {})[version] = table
-    found = [Holder(kind, of_kind) for kind, of_kind in tables.items()]
+    found = [
+        Holder(kind, of_kind, tuple(v for k, v in survey.problems if k == kind))
+        for kind, of_kind in tables.items()
+    ]
     return sorted(found, key=lambda holder: -holder.hooked)
 
 
@@ -92,7 +99,16 @@ def unreadable(survey: Survey) -> Iterator[Check]:
     """Tables that may hold rules and could not be read."""
     for (kind, version), text in survey.problems.items():
         where = f"{backend_name(kind)}, {_PREFIX[version] or 'IPv4 and IPv6: '}"
-        yield Check("readable", UNKNOWN, f"{where}{text}", diagnose(text).advice)
+        yield Check("readable", UNKNOWN, f"{where}{text}", _remedy(kind, text))
+
+
+def _remedy(kind: str, text: str) -> str:
+    if text == UNSEEN:
+        return "run as root"
+    if text.startswith("not found: "):
+        package = "nftables" if kind == "nftables" else "iptables"
+        return f"install the {package} package"
+    return diagnose(text).advice
 
 
 def backend(facts: Facts, found: list[Holder]) -> list[Check]:
@@ -135,11 +151,12 @@ class Pair:
 
 
 def pairs(holder: Holder, wanted: Wanted) -> list[Pair]:
-    """Every table that should be there, beside what is there."""
+    """Every table that should be there, beside what is there, where that is known."""
     versions = (INET,) if INET in holder.tables else wanted.versions
     return [
         Pair(wanted.table(version), holder.tables.get(version, Ruleset(version)))
         for version in versions
+        if version not in holder.unread
     ]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from proxyinit.config import RedirectConfig
 from proxyinit.reach import rivals
-from proxyinit.rules import INET
+from proxyinit.rules import INET, IPV6
 from proxyinit.verify.checks import FAIL, OK, UNKNOWN, WARN, Check
 from proxyinit.verify.deviation import spelled
 from proxyinit.verify.facts import Facts, Listener, NatHook
@@ -48,8 +48,11 @@ def _oddities(config: RedirectConfig) -> Iterator[Check]:
             yield Check("configuration", WARN, text, advice)
 
 
-def ipv6(facts: Facts, wanted: Wanted, *, asked: bool) -> Check:
+def ipv6(facts: Facts, holder: Holder, wanted: Wanted, *, asked: bool) -> Check:
     """IPv6 is redirected, or there is none; `asked` when flags say --ipv6=false."""
+    if IPV6 in holder.unread:
+        text = "its rules could not be read"
+        return Check("IPv6", UNKNOWN, text, "make them readable, as above")
     if wanted.ipv6:
         return Check("IPv6", OK, "redirected")
     if not facts.ipv6:

@@ -85,13 +85,16 @@ def judge(facts: Facts, given: Wanted | None = None) -> Judgement:
     holder = found[0]
     live = readback(holder.tables)
     wanted = given or live
+    if holder.unread:
+        live = None  # subnets, and IPv6 as such, may be missing in it
     if wanted is None:
         checks += sense.redirectless(holder)
     else:
-        checks += sense.rule_checks(sense.pairs(holder, wanted))
+        tables = sense.pairs(holder, wanted)
+        checks += sense.rule_checks(tables) if tables else []
         checks += [] if given else sense.families(holder)
         checks += surroundings.configuration(wanted.config)
-        checks.append(surroundings.ipv6(facts, wanted, asked=given is not None))
+        checks.append(surroundings.ipv6(facts, holder, wanted, asked=bool(given)))
         checks += surroundings.hooks(facts, holder)
         checks += surroundings.proxies(facts, wanted)
     checks += surroundings.conntrack(facts)
