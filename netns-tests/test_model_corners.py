@@ -5,18 +5,13 @@ One chain holds them all, none of them takes the packet, so each is tried for ea
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 import model_packets as model
+import pytest
 
 from proxyinit.backend import program_name
 from proxyinit.explain.packet import NO_MARK, Mark, Packet

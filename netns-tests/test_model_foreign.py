@@ -7,20 +7,15 @@ the same.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-import pytest
-from hypothesis import given
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 import model_packets as model
 import model_tables
+import pytest
+from hypothesis import given
 
 from proxyinit.backend import program_name
 from proxyinit.iptables_save import parse, render

@@ -6,18 +6,13 @@ packet. With PROXYINIT_FUZZ set there are 25 times as many, and others each time
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+import model_packets as model
 import pytest
 from hypothesis import given
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import model_packets as model
 
 from proxyinit.backend import ALL_VERSIONS, Tables, locate
 from proxyinit.config import RedirectConfig

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-from hypothesis import given
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 import model_native
 import model_packets as model
+import pytest
+from hypothesis import given
 
 from proxyinit.explain.packet import Packet
 from proxyinit.lab.crossroads import Crossroads
