@@ -56,8 +56,8 @@ class Backend(Record):
 
 
 def title(mode: str) -> str:
-    """A mode's name for people: ``iptables-nft``, or ``nftables``."""
-    return mode if mode == NFTABLES else f"iptables-{mode}"
+    """A mode's name for people: ``iptables-nft``, ``iptables``, or ``nftables``."""
+    return mode if mode == NFTABLES else program_name(mode, IPV4)
 
 
 def program_name(mode: str, version: Version, suffix: str = "") -> str:

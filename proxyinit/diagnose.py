@@ -22,6 +22,9 @@ LOCKED = "locked"
 LOCK_FILE = "lock file"
 REFUSED = "refused"
 
+TOO_SLOW = "it gave no answer in time, and was stopped"
+"""The cause where the runner has ended a program."""
+
 
 class Diagnosis(Record):
     """Why a program failed: a kind to decide by, a cause and a next step to read."""
@@ -60,6 +63,15 @@ _TABLE: tuple[tuple[tuple[str, ...], Diagnosis], ...] = (
             UNSUPPORTED,
             "the program can't be started",
             "reinstall the iptables package",
+        ),
+    ),
+    (
+        ("stopped: it gave no answer within",),
+        Diagnosis(
+            REFUSED,
+            TOO_SLOW,
+            "see what holds it up (ps, on the node), or wait longer with "
+            "--lock-wait-secs",
         ),
     ),
     (

@@ -11,6 +11,7 @@ from proxyinit.diagnose import (
     LOCKED,
     NOT_PERMITTED,
     REFUSED,
+    TOO_SLOW,
     UNSUPPORTED,
     Diagnosis,
     describe_lock,
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from proxyinit.session import Session
+
+_SIGKILL = 9
 
 
 class Failure(Record):
@@ -46,9 +49,15 @@ def unusable(session: Session, mode: str, error: ProxyInitError) -> Failure:
     something else in silence.
     """
     if not isinstance(error, CommandFailed):
+        cause = str(error)
         package = "nftables" if mode == NFTABLES else "iptables"
         advice = f"install the {package} package"
-        return Failure(mode, error, Diagnosis(UNSUPPORTED, str(error), advice))
+        if folder := session.options.bin_dir:
+            cause += f", in {folder}"
+            advice = (
+                "put the programs there, or give --firewall-bin-path without a folder"
+            )
+        return Failure(mode, error, Diagnosis(UNSUPPORTED, cause, advice))
     diagnosis = diagnose_failure(session, error)
     if diagnosis.kind not in (UNSUPPORTED, NOT_PERMITTED):
         raise explained(session, error) from error
@@ -58,6 +67,8 @@ def unusable(session: Session, mode: str, error: ProxyInitError) -> Failure:
 def diagnose_failure(session: Session, error: CommandFailed) -> Diagnosis:
     """The diagnosis of a failed program, with what /proc adds to it."""
     diagnosis = diagnose(error.stderr)
+    if error.status < 0 and diagnosis.cause != TOO_SLOW:
+        return _ended_by(-error.status)
     host = session.host
     if diagnosis.kind in (LOCKED, LOCK_FILE):
         cause = describe_lock(diagnosis, host.lock_file(), host.lock_holders())
@@ -71,6 +82,21 @@ def diagnose_failure(session: Session, error: CommandFailed) -> Diagnosis:
             legacy="legacy" in error.stderr or "legacy" in program,
         )
     return diagnosis
+
+
+def _ended_by(signal: int) -> Diagnosis:
+    if signal == _SIGKILL:
+        return Diagnosis(
+            REFUSED,
+            "signal 9 ended it, mostly for want of memory",
+            "look for it in the kernel's log (dmesg), and raise the container's "
+            "memory limit",
+        )
+    return Diagnosis(
+        REFUSED,
+        f"signal {signal} ended it",
+        "reinstall the iptables package, or use another --iptables-mode",
+    )
 
 
 def explained(session: Session, error: CommandFailed) -> CommandFailed:

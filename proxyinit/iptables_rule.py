@@ -36,9 +36,15 @@ if TYPE_CHECKING:
 _BARE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _BLANK_OR_QUOTE = frozenset(" \t\n\r\v\f\"'\\")
 
+_MAX_MESSAGE = 500
+
 
 class DumpError(ValueError):
-    """Text that no iptables-save prints; the message shows the line."""
+    """Text that no iptables-save or nft printed; of its lines the start is quoted."""
+
+    def __init__(self, message: str) -> None:
+        cut = len(message) > _MAX_MESSAGE
+        super().__init__(f"{message[:_MAX_MESSAGE]}..." if cut else message)
 
 
 # === words ===

@@ -1,0 +1,110 @@
+"""Why a program did not do its work, when it is not the kernel's no."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxyinit.backend import title
+from proxyinit.errors import CommandFailed, ProgramMissing
+from proxyinit.failures import explained, no_backend, unusable
+from proxyinit.iptables_rule import DumpError
+from proxyinit.iptables_save import parse
+from proxyinit.nft_list import parse_tables
+from proxyinit.options import Options
+from proxyinit.rules import IPV4
+from proxyinit.testing import FakeKernel, run_on
+
+
+@pytest.mark.parametrize(
+    ("status", "stderr", "cause", "advice"),
+    [
+        pytest.param(
+            -9,
+            "",
+            "signal 9 ended it, mostly for want of memory",
+            "memory limit",
+            id="the kernel's out-of-memory killer",
+        ),
+        pytest.param(
+            -11,
+            "",
+            "signal 11 ended it",
+            "reinstall the iptables package",
+            id="a crash",
+        ),
+        pytest.param(
+            -9,
+            "stopped: it gave no answer within 31 s",
+            "it gave no answer in time",
+            "--lock-wait-secs",
+            id="too slow",
+        ),
+    ],
+)
+def test_a_program_that_did_not_end_by_itself(
+    status: int, stderr: str, cause: str, advice: str
+) -> None:
+    """Nobody refused a rule: what ended the program is said."""
+    session = run_on(FakeKernel(), Options()).session
+    failure = CommandFailed(["/sbin/iptables-nft-save"], status, stderr)
+
+    said = str(explained(session, failure))
+
+    assert said.startswith(f"iptables-nft-save failed with status {status}: {cause}")
+    assert advice in said
+    assert "refused" not in said
+
+
+def test_a_folder_without_the_programs_is_named() -> None:
+    """Who names a folder is told that only there was looked."""
+    session = run_on(FakeKernel(), Options(bin_dir="/opt/fw/")).session
+    missing = ProgramMissing("not found: iptables-save, ip6tables-save")
+
+    said = str(no_backend([unusable(session, "plain", missing)]))
+
+    assert said == (
+        "nothing can redirect traffic here: iptables can't be used here: "
+        "not found: iptables-save, ip6tables-save, in /opt/fw/. Next: put the programs "
+        "there, or give --firewall-bin-path without a folder"
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "name"),
+    [
+        ("plain", "iptables"),
+        ("nft", "iptables-nft"),
+        ("legacy", "iptables-legacy"),
+        ("nftables", "nftables"),
+    ],
+)
+def test_modes_have_the_names_of_their_programs(mode: str, name: str) -> None:
+    """No program is called iptables-plain."""
+    assert title(mode) == name
+
+
+LONG = 'x" ' * 100_000
+
+
+@pytest.mark.parametrize(
+    "dump",
+    [
+        pytest.param(f"*nat\n{LONG}\nCOMMIT\n", id="no rule"),
+        pytest.param(f"*nat\n:{LONG.replace(' ', '')}\nCOMMIT\n", id="no chain"),
+        pytest.param(
+            f'*nat\n-A OUTPUT -s "{"y" * 99_999}" -m\nCOMMIT', id="half a rule"
+        ),
+    ],
+)
+def test_a_message_quotes_the_start_of_what_makes_no_sense(dump: str) -> None:
+    """Megabytes of garbage don't become megabytes of log."""
+    with pytest.raises(DumpError) as told:
+        parse(dump, IPV4)
+    assert len(str(told.value)) < 1000
+
+
+def test_a_message_quotes_the_start_of_a_strange_listing() -> None:
+    """The same for what nft prints."""
+    with pytest.raises(DumpError) as told:
+        parse_tables(f"what is {'this ' * 100_000}")
+    assert len(str(told.value)) < 1000
