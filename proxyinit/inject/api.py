@@ -60,7 +60,11 @@ class ApiClient(KubernetesClient):
 
     def list(self, path: str) -> Any:
         """A list, or a page of one. Raises `Gone` and other `ApiError`s."""
-        return self._json("GET", path, {"Accept": LIST})
+        found = self._json("GET", path, {"Accept": LIST})
+        items = found.get("items") or []
+        if not isinstance(items, list) or not all(map(_is_object, items)):
+            raise ApiError(f"GET {path}: expected a list of objects")
+        return found
 
     def merge(self, path: str, patch: Mapping[str, Any]) -> Any:
         """Change an object by a JSON merge patch. Raises `ApiError`."""
@@ -85,9 +89,12 @@ class ApiClient(KubernetesClient):
     ) -> Any:
         with self._send(method, path, headers, body=body) as response:
             try:
-                return response.json()
+                found = response.json()
             except (ValueError, requests.RequestException) as error:
                 raise ApiError(f"{method} {path}: expected JSON") from error
+        if not _is_object(found):
+            raise ApiError(f"{method} {path}: expected an object")
+        return found
 
     def _send(
         self,
@@ -119,6 +126,11 @@ class ApiClient(KubernetesClient):
         return response
 
 
+def _is_object(found: Any) -> bool:
+    """Whether it is shaped like what Kubernetes keeps, and like lists of that."""
+    return isinstance(found, dict) and isinstance(found.get("metadata") or {}, dict)
+
+
 _BY_STATUS = {GONE: Gone, 404: Missing, 409: Conflict}
 
 
@@ -127,7 +139,7 @@ def _event(line: bytes) -> Mapping[str, Any]:
         found = json.loads(line)
     except ValueError as error:
         raise ApiError("a watch sent what is no event") from error
-    if not isinstance(found, dict) or not isinstance(found.get("object"), dict):
+    if not isinstance(found, dict) or not _is_object(found.get("object")):
         raise ApiError("a watch sent what is no event")
     if found.get("type") == "ERROR":
         status = found["object"]

@@ -46,15 +46,15 @@ def context(pair: KeyPair) -> ssl.SSLContext:
     made.set_alpn_protocols(["http/1.1"])
     # The contents that were looked at, and not what the files hold by now; `ssl` takes
     # files alone, and the key has no business on a disk.
-    with os.fdopen(os.memfd_create("webhook"), "wb") as memory:
-        memory.write(pair.chain + b"\n" + pair.key)
-        memory.flush()
-        try:
+    try:
+        with os.fdopen(os.memfd_create("webhook"), "wb") as memory:
+            memory.write(pair.chain + b"\n" + pair.key)
+            memory.flush()
             made.load_cert_chain(f"/proc/self/fd/{memory.fileno()}")
-        except (OSError, ssl.SSLError) as error:
-            why = getattr(error, "reason", None) or "no certificate with its key"
-            message = f"cert could not be read from disk: {why}"
-            raise BadCertificate(message) from None
+    except OSError as error:
+        what = error.reason if isinstance(error, ssl.SSLError) else error.strerror
+        why = what or "no certificate with its key"
+        raise BadCertificate(f"cert could not be read from disk: {why}") from None
     return made
 
 

@@ -76,12 +76,10 @@ class Lookup:
         path = resource.path(namespace, name)
         try:
             async with asyncio.timeout(self._patience_s):
-                found = await loop.run_in_executor(
+                found: Object = await loop.run_in_executor(
                     self._threads, self._client.metadata, path
                 )
         except TimeoutError as error:
             message = f"GET {path}: no answer within {self._patience_s:g} s"
             raise ApiError(message) from error
-        if not isinstance(found, dict):
-            raise ApiError(f"GET {path}: expected an object")
         return found

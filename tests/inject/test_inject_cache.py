@@ -182,6 +182,36 @@ def test_an_api_that_fails_at_first(memory: Memory) -> None:
     assert follower.synced.wait(10)
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        pytest.param([], id="a list of nothing"),
+        pytest.param({"metadata": "text"}, id="metadata is text"),
+        pytest.param({"items": {"a": 1}}, id="items are an object"),
+        pytest.param({"items": ["a"]}, id="an item is text"),
+        pytest.param({"items": [{"metadata": "a"}]}, id="an item's metadata is text"),
+    ],
+)
+def test_an_api_that_answers_nonsense(memory: Memory, odd: Any) -> None:
+    """Whatever stands between, it is an error like others."""
+    memory.cluster.fault = Answer(200, odd)
+
+    with pytest.raises(ApiError, match="expected"):
+        memory.client.list("/api/v1/namespaces")
+
+
+def test_nonsense_costs_no_follower_its_life(memory: Memory) -> None:
+    """It is told, and the next list is as good as ever."""
+    memory.cluster.fault = Answer(200, {"items": ["a"]})
+    follower = memory.followers[NAMESPACES]
+    follower.start()
+    eventually(lambda: any("can't follow namespaces" in x for x in memory.lines))
+    memory.cluster.fault = None
+
+    assert follower.synced.wait(10)
+    assert memory.annotations("shop") == {"a": "1"}
+
+
 def test_what_is_new_is_asked_for(memory: Memory) -> None:
     """Memory may be a moment behind: the API knows, or nobody does."""
     cluster = memory.cluster
