@@ -271,7 +271,7 @@ def test_the_nodes_own_namespace_is_not_changed_by_mistake(
     """A process that shares the node's network leads to an error, and to no rule."""
     refused = namespace.exec([*AS_PROCESS_1, *command, *where])
     assert refused.returncode == 2
-    assert "the network namespace of process 1, the node's own" in refused.stderr
+    assert "this is the node's own network namespace" in refused.stderr
     assert "--host" in refused.stderr
     assert tables(namespace) == []
 

@@ -68,7 +68,7 @@ def _namespace_problem(chosen: Options) -> str:
     os.close(fd)
     if nodes_own and not chosen.host and not chosen.simulate:
         return (
-            "this is the network namespace of process 1, the node's own, and all its "
+            "this is the node's own network namespace, and all its "
             "traffic would change: expected a pod's; say --host if the node is meant"
         )
     return ""

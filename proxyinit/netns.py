@@ -9,6 +9,9 @@ from proxyinit.errors import NamespaceError
 
 CLONE_NEWNET = 0x40000000
 _NS_GET_NSTYPE = 0xB703  # linux/nsfs.h
+_INITIAL = 0xEFFFFFF9
+"""The inode of the namespace that the kernel booted with: NET_NS_INIT_INO in
+linux/nsfs.h, since Linux 6.17. Others have had numbers from 0xF0000000 on always."""
 
 
 def open_namespace(path: str) -> int:
@@ -20,8 +23,9 @@ def open_namespace(path: str) -> int:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
+        hint = "; run as root" if isinstance(error, PermissionError) else ""
         raise NamespaceError(
-            f"expected a network namespace at {path!r}: {error.strerror}"
+            f"expected a network namespace at {path!r}: {error.strerror}{hint}"
         ) from error
     try:
         kind = ioctl(fd, _NS_GET_NSTYPE)
@@ -37,12 +41,22 @@ def open_namespace(path: str) -> int:
 
 
 def is_nodes_own(fd: int) -> bool:
-    """Whether process 1 lives there; False when this process may not see where."""
+    """Whether the kernel booted with it, or process 1 lives there.
+
+    Before Linux 6.17 it can't be told where process 1 is not to be seen: then False.
+    """
     try:
-        first, other = os.stat("/proc/1/ns/net"), os.fstat(fd)  # noqa: PTH116  (8 ms)
+        first = os.stat("/proc/1/ns/net")  # noqa: PTH116  (pathlib costs 8 ms)
     except OSError:
-        return False
-    return (first.st_dev, first.st_ino) == (other.st_dev, other.st_ino)
+        first = None
+    return leads_to_node(os.fstat(fd), first)
+
+
+def leads_to_node(there: os.stat_result, first: os.stat_result | None) -> bool:
+    """The same of a namespace's file and process 1's, None where it is hidden."""
+    if there.st_ino == _INITIAL:
+        return True
+    return first is not None and os.path.samestat(there, first)
 
 
 def enter(fd: int) -> None:
