@@ -83,6 +83,13 @@ def lab() -> Iterator[Lab]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def bare() -> Iterator[Lab]:
+    """A pod that nobody has set up; tests leave it as it was."""
+    with Lab() as made:
+        yield made
+
+
 @pytest.fixture
 def namespace() -> Iterator[Namespace]:
     """One empty namespace."""

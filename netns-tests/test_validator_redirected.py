@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from validator_runs import UNPRIVILEGED
 
 from proxyinit.lab import CLIENT, WORLD, Lab
+from proxyinit.lab.programs import as_user
 
 PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 VALIDATOR = [sys.executable, "-m", "proxyinit.validator"]
@@ -131,13 +133,11 @@ def test_nothing_is_left_on_the_port(redirected: Lab) -> None:
 
 def test_as_the_pod_runs_it(redirected: Lab, public_program: list[str]) -> None:
     """User 65534 with no capability and no new privileges, nothing to write to."""
-    setpriv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-    setpriv += ["--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
     read_only = 'mount --bind / /; mount -o remount,bind,ro /; exec "$@"'
     unshare = ["unshare", "--mount", "sh", "-c", read_only, "sh"]
     program = [*public_program[:-1], "proxyinit.validator"]
     done = redirected.pod.exec(
-        [*unshare, *setpriv, *program, "--connect-addr", BOTH, "--log-level=debug"]
+        [*unshare, *UNPRIVILEGED, *program, "--connect-addr", BOTH, "--log-level=debug"]
     )
     assert done.returncode == 0, done.stderr
 
@@ -179,10 +179,8 @@ def test_only_one_version_redirected(lab: Lab, mode: str) -> None:
 def test_a_spared_user_is_told_so(lab: Lab, mode: str) -> None:
     """Run as the proxy's user its connections pass; the error names that user."""
     install(lab, mode)
-    setpriv = ["setpriv", "--reuid=2102", "--clear-groups"]
-    setpriv += ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
     target = f"{CLIENT[4]}:9"
-    argv = [*setpriv, *VALIDATOR, "--connect-addr", target, "--timeout=500ms"]
+    argv = [*as_user(2102), *VALIDATOR, "--connect-addr", target, "--timeout=500ms"]
     done = lab.pod.exec(argv)
     assert done.returncode == 95
     assert "for user 2102" in done.stderr
