@@ -132,7 +132,7 @@ def _content(what: str, response: requests.Response) -> Any:
     """The JSON object of a good answer; anything else is an `ApiError`."""
     try:
         content = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         content = None
     status = f"{response.status_code} {response.reason}"
     if not 200 <= response.status_code < 300:

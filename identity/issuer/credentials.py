@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from identity import ca, leaf, pem
+from identity.credentials import BROKEN
 from identity.errors import BadTrustAnchors
 from identity.issuer import path
 from identity.issuer.errors import CredentialsError, IssuerInvalid
@@ -110,7 +111,7 @@ def parse_anchors(bundle: bytes) -> tuple[x509.Certificate, ...]:
     try:
         ders = pem.certificates(bundle.decode("ascii", "replace"))
         return tuple(map(x509.load_der_x509_certificate, ders))
-    except (BadTrustAnchors, ValueError) as error:
+    except (BadTrustAnchors, *BROKEN) as error:
         raise CredentialsError(f"Failed to read trust anchors: {error}") from error
 
 
@@ -123,7 +124,11 @@ def load(files: Files, now: dt.datetime, name: str) -> Credentials:
     anchors = parse_anchors(files.anchors)
     certificate, *others = _parse_certificates(files.certificate)
     key = _parse_key(files.key)
-    if _spki(key.public_key()) != _spki(certificate.public_key()):
+    try:
+        public_key = certificate.public_key()
+    except BROKEN as error:
+        raise _unreadable(f"the certificate can't be used: {error}") from error
+    if _spki(key.public_key()) != _spki(public_key):
         raise _unreadable("tls: Public and private key do not match")
     try:
         found = path.find_path(certificate, others, anchors, now)
@@ -147,7 +152,7 @@ def load(files: Files, now: dt.datetime, name: str) -> Credentials:
 def _parse_certificates(content: bytes) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(content)
-    except ValueError as error:
+    except BROKEN as error:
         raise _unreadable("the certificate file holds no PEM certificates") from error
 
 

@@ -36,6 +36,9 @@ ALGORITHMS = frozenset(
 )
 """Signatures only: with a shared secret whoever verifies could also sign."""
 
+_NO_KEY = (ValueError, TypeError, AttributeError, LookupError, NotImplementedError)
+"""What PyJWT lets out besides its own errors, for keys that lack something."""
+
 _log = logging.getLogger(__name__)
 
 Keys = Mapping[str, jwt.PyJWK]
@@ -65,9 +68,11 @@ def parse_keys(content: object) -> Keys:
     for entry in entries:
         try:
             key = jwt.PyJWK(entry)
-        except (jwt.PyJWTError, ValueError, TypeError, AttributeError):
+        except (jwt.PyJWTError, *_NO_KEY):
             continue  # keys of kinds that we don't know are for others
-        if key.algorithm_name in ALGORITHMS and key.public_key_use in (None, "sig"):
+        is_named = isinstance(key.key_id, str | None)
+        is_ours = key.algorithm_name in ALGORITHMS and is_named
+        if is_ours and key.public_key_use in (None, "sig"):
             found[key.key_id or ""] = key
     if not found:
         raise ValueError("the JSON Web Key Set holds no public key for signatures")
@@ -85,7 +90,7 @@ class FileSource:
         """Read the file."""
         try:
             return KeySet(self.issuer, parse_keys(json.loads(self.path.read_bytes())))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise IssuerError(f"can't use the keys in {self.path}: {error}") from error
 
 

@@ -14,6 +14,8 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.x509.oid import ExtendedKeyUsageOID as Uses
 
+from identity.credentials import BROKEN
+
 Path: TypeAlias = tuple[x509.Certificate, ...]
 """An issuer first, a trust anchor last; one alone when the issuer is an anchor."""
 
@@ -74,14 +76,15 @@ def _climb(
     anchors: Sequence[x509.Certificate],
     now: dt.datetime,
 ) -> Path:
-    check_times(path[-1:], now)
-    check_authority(path[-1], len(path) - 1)
+    try:
+        check_times(path[-1:], now)
+        check_authority(path[-1], len(path) - 1)
+        issuer = path[-1].issuer.rfc4514_string()
+    except BROKEN as error:
+        raise NoPath(f"x509: a certificate can't be read: {error}") from error
     if path[-1] in anchors:
         return path
-    failure = NoPath(
-        "x509: certificate signed by unknown authority: "
-        f"{path[-1].issuer.rfc4514_string()}"
-    )
+    failure = NoPath(f"x509: certificate signed by unknown authority: {issuer}")
     if len(path) == _MAX_PATH:
         raise failure
     for parent in (*anchors, *others):

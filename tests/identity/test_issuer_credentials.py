@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from identity import ca
+from identity import ca, pem
 from identity.issuer.credentials import Files, load, locate, read
 from identity.issuer.errors import CredentialsError, IssuerInvalid
 from identity.issuer.events import Event
@@ -30,8 +30,8 @@ WHO = "identity.linkerd.cluster.local"
 def files(issuer: CA, root: CA) -> Files:
     """The contents of an issuer's files."""
     chain = issuer.chain or (issuer.certificate,)
-    pem = b"".join(c.public_bytes(Encoding.PEM) for c in chain)
-    return Files(pem, issuer.key_pem, root.pem)
+    crt = b"".join(c.public_bytes(Encoding.PEM) for c in chain)
+    return Files(crt, issuer.key_pem, root.pem)
 
 
 def sec1(issuer: CA) -> bytes:
@@ -117,6 +117,18 @@ def garbled(key: bytes) -> bytes:
     return b"".join([lines[0], *lines[2:]])
 
 
+P256, BROKEN_CURVE = bytes.fromhex("2a8648ce3d030107"), b"*" * 8
+V3, V8 = bytes.fromhex("a003020102"), bytes.fromhex("a003020107")
+KEY_ID, CONSTRAINTS = bytes.fromhex("551d0e"), bytes.fromhex("551d13")
+
+
+def damaged(pem_file: bytes, part: bytes, other: bytes) -> bytes:
+    """A certificate in which a part of its DER is another one of the same length."""
+    der = x509.load_pem_x509_certificate(pem_file).public_bytes(Encoding.DER)
+    assert part in der
+    return pem.encode("CERTIFICATE", der.replace(part, other)).encode()
+
+
 Change = Callable[[Files, CA, CA], Files]
 
 
@@ -199,6 +211,31 @@ Change = Callable[[Files, CA, CA], Files]
             "CN=identity.linkerd.cluster.local allows 0 authorities below it",
             id="one below an issuer that allows none",
         ),
+        pytest.param(
+            lambda f, _, __: replace(
+                f, certificate=damaged(f.certificate, P256, BROKEN_CURVE)
+            ),
+            "failed to read CA from disk: the certificate can't be used: Curve 1.2.42",
+            id="one with a key of no kind",
+        ),
+        pytest.param(
+            lambda f, _, __: replace(f, certificate=damaged(f.certificate, V3, V8)),
+            "failed to read CA from disk: the certificate file holds no PEM",
+            id="one of a version there is not",
+        ),
+        pytest.param(
+            lambda f, _, __: replace(f, anchors=damaged(f.anchors, V3, V8)),
+            "Failed to read trust anchors: 7 is not a valid X509 version",
+            id="an anchor of a version there is not",
+        ),
+        pytest.param(
+            lambda f, _, __: replace(
+                f, certificate=damaged(f.certificate, KEY_ID, CONSTRAINTS)
+            ),
+            f"failed to verify issuer credentials for '{WHO}' with trust anchors: "
+            "x509: a certificate can't be read: Duplicate 2.5.29.19",
+            id="one with an extension twice",
+        ),
     ],
 )
 def test_what_can_not_issue_is_refused(change: Change, message: str) -> None:
@@ -262,6 +299,17 @@ def test_another_way_to_an_anchor_is_taken_when_one_expires() -> None:
     loaded = load(replace(files(issuer, root), anchors=bundle), NOW, WHO)
     assert loaded.path[-1] == early.certificate
     loaded.verify(NOW + 2 * HOUR)
+
+
+def test_an_anchor_that_can_not_be_read_hides_no_other() -> None:
+    """Of a bundle only the anchor counts to which a path leads."""
+    root = CA()
+    broken = damaged(root.pem, KEY_ID, CONSTRAINTS)
+    content = files(root.issuer(), root)
+    loaded = load(replace(content, anchors=broken + root.pem), NOW, WHO)
+    assert loaded.path[-1] == root.certificate
+    with pytest.raises(CredentialsError, match="a certificate can't be read"):
+        load(replace(content, anchors=broken), NOW, WHO)
 
 
 class Sink:

@@ -323,6 +323,7 @@ def test_keys_come_from_a_file(tmp_path: Path) -> None:
             id="a shared secret only",
         ),
         pytest.param('{"keys": [1, {}]}', "holds no public key", id="no key at all"),
+        pytest.param("[" * 10**5, "maximum recursion depth", id="too deep"),
     ],
 )
 def test_a_file_without_keys_is_refused(
@@ -344,6 +345,12 @@ def test_unknown_kinds_of_keys_are_passed_over() -> None:
     published["keys"].insert(0, {"kty": "post-quantum", "kid": "new"})
     encryption = {**published["keys"][1], "use": "enc", "kid": "enc"}
     published["keys"].append(encryption)
+    ours = published["keys"][1]
+    published["keys"] += [
+        {**ours, "kid": 5},
+        {**ours, "kid": "unsigned", "alg": "none"},
+        {"kty": "oct", "kid": "secret without a secret", "alg": "HS256"},
+    ]
     assert list(parse_keys(published)) == ["key-1"]
 
 
