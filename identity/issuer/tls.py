@@ -57,12 +57,17 @@ class TlsFiles:
         context.set_alpn_protocols(["h2"])
         content = self._read()
         try:
-            context.load_cert_chain(*self._paths)
+            context.load_cert_chain(*self._paths, password=_no_password)
         except (OSError, ssl.SSLError) as error:
             paths = " and ".join(map(str, self._paths))
             raise IssuerError(f"can't use {paths} for TLS: {error}") from error
         self._in_use = content
         return context
+
+
+def _no_password() -> str:
+    """What OpenSSL asks instead of somebody at a terminal."""
+    raise IssuerError("can't use the TLS certificate: its key has a password")
 
 
 class _Side(asyncio.Protocol):

@@ -197,6 +197,24 @@ def test_files_that_are_no_pair_are_told_at_the_start(
         TlsFiles(certificate, tmp_path / "none")
 
 
+def test_a_key_with_a_password_is_refused_and_nobody_asked(
+    tmp_path: Path, issuer: CA
+) -> None:
+    """OpenSSL would ask on the terminal, and all who wait for an answer would wait."""
+    leaf = issuer.leaf(SERVICE)
+    certificate, key = leaf.write(tmp_path, "one")
+    files = TlsFiles(certificate, key)
+    context = files.context
+    command = ("openssl", "pkey", "-in", str(key), "-aes128", "-passout", "pass:x")
+    encrypted = subprocess.run(command, check=True, capture_output=True).stdout
+    key.write_bytes(encrypted)
+    for _ in range(2):
+        files.poll()
+    assert files.context is context
+    with pytest.raises(IssuerError, match="its key has a password"):
+        TlsFiles(certificate, key)
+
+
 def test_large_amounts_pass_both_ways(served: Served, api: KubernetesApi) -> None:
     """Many calls at once over one connection, with tokens of 100 KiB, get answers."""
     token = api.token("emojivoto", "web", padding="x" * 100_000)
