@@ -13,7 +13,8 @@ import click
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from identity import ca as authorities
-from identity.ca_files import Files, read_authority, write
+from identity.ca_files import Files, UnusableParent, read_authority, write
+from identity.issuer import path
 from identity.issuer.config import parse_duration
 
 TEN_YEARS = "87600h"
@@ -41,18 +42,18 @@ class Lifetime(click.ParamType[dt.timedelta]):
 
 def _output(certificate: str, key: str) -> Callable[[Any], Any]:
     """The options that both commands have."""
-    path = click.Path(path_type=Path, dir_okay=False)
+    file = click.Path(path_type=Path, dir_okay=False)
     options = [
         click.option(
             "--cert",
-            type=path,
+            type=file,
             default=certificate,
             show_default=True,
             help="Where the certificate goes.",
         ),
         click.option(
             "--key",
-            type=path,
+            type=file,
             default=key,
             show_default=True,
             help="Where its private key goes.",
@@ -157,6 +158,11 @@ def issuer(  # noqa: PLR0913  (options)
 ) -> None:
     """Make an issuer: what signs the certificates of workloads."""
     parent = read_authority(Files(parent_cert, parent_key))
+    try:
+        path.find_path(parent.certificate, (), (parent.certificate,), _now())
+        path.check_authority(parent.certificate, 1)
+    except path.NoPath as error:
+        raise UnusableParent(f"{parent_cert}: {error}") from error
     subject = authorities.common_name(_checked(name))
     if subject == parent.certificate.subject:
         raise click.UsageError(f"--name: {name!r} is the root's, take another")
@@ -195,8 +201,12 @@ def _serial() -> int:
     return authorities.serial_from(os.urandom(16))
 
 
+def _now() -> dt.datetime:
+    return dt.datetime.now(tz=dt.UTC)
+
+
 def _validity(lifetime: dt.timedelta) -> authorities.Validity:
-    now = dt.datetime.now(tz=dt.UTC).replace(microsecond=0)
+    now = _now().replace(microsecond=0)
     try:
         return authorities.Validity(not_before=now, not_after=now + lifetime)
     except OverflowError as error:

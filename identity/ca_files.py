@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from identity.ca import Authority
+from identity.credentials import BROKEN
 from identity.errors import IdentityError
 from identity.store import PRIVATE, Disk
 
@@ -39,10 +40,11 @@ def read_authority(files: Files) -> Authority:
     """
     try:
         certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+        public_key = certificate.public_key()
         key_pem = files.key.read_bytes()
     except OSError as error:
         raise UnusableParent(f"can't read the root: {error}") from error
-    except ValueError as error:
+    except BROKEN as error:
         what = f"{files.certificate}: expected a certificate in PEM"
         raise UnusableParent(what) from error
     try:
@@ -52,7 +54,7 @@ def read_authority(files: Files) -> Authority:
         raise UnusableParent(what) from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise UnusableParent(f"{files.key}: expected an elliptic curve key")
-    if key.public_key() != certificate.public_key():
+    if key.public_key() != public_key:
         both = f"{files.certificate} and {files.key}"
         raise UnusableParent(f"{both} don't belong together")
     return Authority(certificate=certificate, key=key)

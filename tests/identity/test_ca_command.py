@@ -14,8 +14,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from identity import pem
 from identity.cli import root as command
-from identity.testing import CA
+from identity.testing import CA, whole_second
 from identity.testing.witness import openssl
 
 
@@ -121,6 +122,14 @@ def rsa_pem() -> bytes:
     )
 
 
+def unreadable(root: CA) -> tuple[bytes, bytes]:
+    """A certificate of a curve that nobody knows, and its key."""
+    der = root.certificate.public_bytes(serialization.Encoding.DER)
+    curve = bytes.fromhex("2a8648ce3d030107")
+    broken = pem.encode("CERTIFICATE", der.replace(curve, b"*" * len(curve)))
+    return broken.encode(), root.key_pem
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -158,6 +167,33 @@ def test_a_root_that_can_not_sign_is_told(
     assert result.exit_code == 1
     assert message in result.output
     assert "s3cret" not in result.output
+    assert not list(tmp_path.glob("issuer*"))
+
+
+@pytest.mark.parametrize(
+    ("root", "message"),
+    [
+        pytest.param(
+            CA(not_after=whole_second() - dt.timedelta(hours=1)),
+            "has expired",
+            id="its life is over",
+        ),
+        pytest.param(CA().issuer(), "allows 0 authorities below it", id="an issuer"),
+        pytest.param(
+            unreadable(CA()), "ca.crt: expected a certificate in PEM", id="broken"
+        ),
+    ],
+)
+def test_a_root_whose_issuers_nobody_would_trust_makes_none(
+    tmp_path: Path, root: CA | tuple[bytes, bytes], message: str
+) -> None:
+    """Better told now than by the service that is to use it."""
+    crt, key = (root.pem, root.key_pem) if isinstance(root, CA) else root
+    (tmp_path / "ca.crt").write_bytes(crt)
+    (tmp_path / "ca.key").write_bytes(key)
+    result = ca(tmp_path, "issuer")
+    assert result.exit_code == 1
+    assert message in result.output
     assert not list(tmp_path.glob("issuer*"))
 
 
