@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -20,6 +22,12 @@ from identity.issuer.turns import Turns
 
 MAX_REQUEST_BYTES = 256 * 1024
 """A request has some 2 KiB; what is far beyond is not read into memory."""
+
+LAST_CALLS_S = 2
+"""How long calls are still taken after the signal to stop, if they keep coming."""
+
+_MOMENT_S = 0.05
+_log = logging.getLogger(__name__)
 
 STATUS = {
     errors.NotReady: grpc.StatusCode.UNAVAILABLE,
@@ -45,10 +53,19 @@ class Handler:
         self._certify = certify
         self._metrics = metrics
         self._turns = turns or Turns()
+        self._calls = 0
+
+    async def quiet(self) -> None:
+        """Wait for a moment in which no call comes."""
+        seen = -1
+        while seen != self._calls:
+            seen = self._calls
+            await asyncio.sleep(_MOMENT_S)
 
     async def call(self, wire: bytes, context: Context) -> bytes:
         """One call, from the bytes of its message to those of the answer."""
         begun = time.perf_counter()
+        self._calls += 1
         self._metrics.call_started()
         code = grpc.StatusCode.CANCELLED  # unless it ends otherwise
         try:
@@ -62,6 +79,11 @@ class Handler:
         except DecodeError:
             code = grpc.StatusCode.INTERNAL
             await context.abort(code, "the message is no CertifyRequest")
+        except Exception as error:  # noqa: BLE001  (the last one to be asked)
+            # Its message might quote a token; gRPC would log it, and send it.
+            code = grpc.StatusCode.UNKNOWN
+            _log.error("unexpected %s", type(error).__name__)
+            await context.abort(code, "unexpected error")
         finally:
             self._metrics.call_ended(code, time.perf_counter() - begun)
         return answer
@@ -121,6 +143,7 @@ class GrpcServer:
         )
         generic = grpc.method_handlers_generic_handler(SERVICE, {"Certify": method})
         self._server.add_generic_rpc_handlers((generic,))
+        self._handler = handler
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(
             self._health,
@@ -137,6 +160,13 @@ class GrpcServer:
         return port
 
     async def stop(self, grace_s: float) -> None:
-        """Take no more calls, and wait until those under way have ended."""
+        """Take no more calls, and wait until those under way have ended.
+
+        gRPC cancels those that have arrived and wait to be taken up: in a crowd that
+        is most of them. So they are first let in, for as long as that is soon done.
+        """
         await self._health.enter_graceful_shutdown()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(grace_s, LAST_CALLS_S)):
+                await self._handler.quiet()
         await self._server.stop(grace_s)

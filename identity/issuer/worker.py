@@ -12,9 +12,10 @@ import datetime as dt
 import logging
 import os
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from identity.issuer import access, events
@@ -36,6 +37,7 @@ from identity.issuer.server import GrpcServer, Handler
 from identity.issuer.service import Certifier
 from identity.issuer.tls import Terminator, TlsFiles
 
+_AGAIN_S = 1
 _FAILED = "Failed to initialize identity service"
 _log = logging.getLogger(__name__)
 
@@ -159,7 +161,7 @@ class Worker:
         if client is None:
             return events.NoEvents()
         sender = EventSender(client, gate, self._threads, self._metrics.event)
-        self._background.append(asyncio.create_task(sender.run()))
+        self._keep_running(sender.run)
         return sender
 
     def _validator(self, client: KubernetesClient | None, gate: Gate) -> Validator:
@@ -180,7 +182,7 @@ class Worker:
             validator.start()
         except IssuerError as error:
             raise IssuerError(f"{_FAILED}: {error}") from error
-        self._background.append(asyncio.create_task(validator.run()))
+        self._keep_running(validator.run)
         return validator
 
     def _reloader(self, sink: events.Events) -> Reloader:
@@ -195,7 +197,10 @@ class Worker:
         return reloader
 
     def _watch(self, reloader: Reloader, files: TlsFiles | None) -> None:
-        self._background.append(asyncio.create_task(self._poll(reloader, files)))
+        self._keep_running(partial(self._poll, reloader, files))
+
+    def _keep_running(self, work: Callable[[], Awaitable[None]]) -> None:
+        self._background.append(asyncio.create_task(_unending(work)))
 
     async def _poll(self, reloader: Reloader, files: TlsFiles | None) -> None:
         while True:
@@ -208,6 +213,17 @@ class Worker:
             if files is not None:
                 files.poll()
             await asyncio.sleep(self._config.poll_interval.total_seconds())
+
+
+async def _unending(work: Callable[[], Awaitable[None]]) -> None:
+    """Work that a mistake of ours does not end: without it rotations are missed."""
+    while True:
+        try:
+            await work()
+        except Exception as error:  # noqa: BLE001  (the outermost loop never ends)
+            # Its message might quote anything, secrets too.
+            _log.error("unexpected %s", type(error).__name__)
+            await asyncio.sleep(_AGAIN_S)
 
 
 async def _start(server: GrpcServer, target: str) -> int:
