@@ -235,6 +235,13 @@ LOG_FLAGS = (
     ),
 )
 
+
+def optional(flag: Flag) -> Flag:
+    """A flag of an install for a command that can do without it."""
+    text = flag.help.replace(" (required)", "")
+    return Flag(**{**flag.__dict__, "help": text})
+
+
 INSTALL_FLAGS = REDIRECT_FLAGS + BACKEND_FLAGS + TARGET_FLAGS + LOG_FLAGS
 CLEANUP_FLAGS = tuple(
     flag

@@ -107,17 +107,17 @@ def test_addresses(text: str, address: tuple[str, int]) -> None:
     assert parse_address(text) == address
 
 
-@pytest.mark.parametrize("text", ["4194", "host:", "host:x", ":65536"])
+@pytest.mark.parametrize("text", ["4194", "host:", "host:x", ":65536", ":٣"])
 def test_addresses_that_are_none(text: str) -> None:
     """Refused, not guessed at."""
     with pytest.raises(ValueError, match="HOST:PORT"):
         parse_address(text)
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "1.5", "x", ""])
+@pytest.mark.parametrize("text", ["0", "-1", "1.5", "x", "", "٣", "86401", "9" * 20])
 def test_intervals_that_are_none(text: str) -> None:
-    """Less than a second is not what one does to a node."""
-    with pytest.raises(ValueError, match="1 or more"):
+    """Less than a second is not what one does to a node, more than a day no watch."""
+    with pytest.raises(ValueError, match="seconds from 1 to 86400"):
         parse_interval(text)
 
 

@@ -19,7 +19,7 @@ from proxyinit.explain.packet import (
     read_mark,
     version_of,
 )
-from proxyinit.flags import INSTALL_FLAGS, REDIRECT_FLAGS
+from proxyinit.flags import INSTALL_FLAGS, REDIRECT_FLAGS, optional
 from proxyinit.pflag import Arguments, Flag, parse_bool
 from proxyinit.record import Record
 from proxyinit.rules import Subnet
@@ -160,7 +160,7 @@ SOURCE_FLAGS = (
     ),
 )
 
-EXPLAIN_FLAGS = PACKET_FLAGS + SOURCE_FLAGS + INSTALL_FLAGS
+EXPLAIN_FLAGS = (*PACKET_FLAGS, *SOURCE_FLAGS, *map(optional, INSTALL_FLAGS))
 _REDIRECT = tuple(flag.name for flag in REDIRECT_FLAGS)
 
 

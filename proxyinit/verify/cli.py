@@ -11,7 +11,7 @@ from proxyinit import options
 from proxyinit.commands import LOOKED_AT, PflagCommand
 from proxyinit.config import parse_subnet
 from proxyinit.errors import ProxyInitError
-from proxyinit.flags import REDIRECT_FLAGS, TARGET_FLAGS
+from proxyinit.flags import REDIRECT_FLAGS, TARGET_FLAGS, optional
 from proxyinit.pflag import Arguments, Flag, parse_bool
 
 if TYPE_CHECKING:
@@ -47,12 +47,6 @@ def _parse_format(text: str) -> str:
     return text
 
 
-def _wish(flag: Flag) -> Flag:
-    """A flag of an install, for which nothing is required here."""
-    text = flag.help.replace(" (required)", "")
-    return Flag(**{**flag.__dict__, "help": text})
-
-
 VERIFY_FLAGS = (
     *(flag for flag in TARGET_FLAGS if flag.name in ("netns", "pid")),
     Flag(
@@ -80,7 +74,7 @@ VERIFY_FLAGS = (
         metavar="text|json",
         default="text",
     ),
-    *map(_wish, REDIRECT_FLAGS),
+    *map(optional, REDIRECT_FLAGS),
 )
 _TARGETS = ("netns", "pid", "pod-ip", "all")
 
@@ -152,7 +146,7 @@ def _target(values: dict[str, Any]) -> Target:
     if len(holders) == 1:
         return holders[0]
     if not holders:
-        unseen = f"; {hidden} processes may not be looked at" if hidden else ""
+        unseen = "; some processes may not be looked at" if hidden else ""
         raise ProxyInitError(
             f"no interface in any of {len(found)} network namespaces has the address "
             f"{address}{unseen}: see that the pod runs on this node, and run as root"

@@ -9,11 +9,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from proxyinit.commands import LOOKED_AT, PflagCommand
+from proxyinit.config import MAX_PORT, parse_number
 from proxyinit.errors import ProxyInitError
 from proxyinit.pflag import Arguments, Flag, parse_bool
 from proxyinit.verify.exposition import exposition
@@ -29,31 +30,30 @@ Example, as root in a pod with hostPID:
 """
 
 _TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_ADDRESS = ("", 4194)
 _STALE_INTERVALS = 3
 
 
 def parse_address(text: str) -> tuple[str, int]:
     """(host, port) of ``HOST:PORT`` or ``:PORT``."""
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
+    digits = port.isascii() and port.isdigit()
+    if not colon or not digits or int(port) > MAX_PORT:
         raise ValueError("expected HOST:PORT or :PORT")
     return host.strip("[]"), int(port)
 
 
 def parse_interval(text: str) -> int:
-    """Seconds, at least one."""
-    if not text.isdigit() or int(text) < 1:
-        raise ValueError("expected seconds, 1 or more")
-    return int(text)
+    """Seconds, from one to a day."""
+    return parse_number(text, 1, 86400, "seconds")
 
 
 WATCH_FLAGS = (
     Flag(
         "addr",
-        "Where to serve /metrics, /ready and /live.",
+        "Where to serve /metrics, /ready and /live (default: :4194).",
         parse_address,
         metavar="[HOST]:PORT",
-        default=("", 4194),
     ),
     Flag(
         "interval",
@@ -127,13 +127,23 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing: probes come every few seconds."""
 
 
-def look(*words: str) -> dict[str, Any]:
+def _own_program() -> tuple[str, ...]:
+    """How this one was started: by its name, or as a module of the interpreter."""
+    if sys.argv[0].endswith("__main__.py"):
+        return (sys.executable, "-m", "proxyinit")
+    return (sys.argv[0],)
+
+
+def look(*words: str, program: Sequence[str] = ()) -> dict[str, Any]:
     """What `verify --all` finds; raises `ProxyInitError` when it has no answer.
 
     By a program of its own: one that goes in and out of namespaces, and ends.
     """
-    argv = [sys.argv[0], "verify", "--all", "--format", "json", *words]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    argv = [*(program or _own_program()), "verify", "--all", "--format", "json", *words]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise ProxyInitError(f"can't start {argv[0]}: {error.strerror}") from error
     try:
         found = json.loads(done.stdout)
     except ValueError as error:
@@ -150,10 +160,10 @@ def _watch(arguments: Arguments) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    host, port = values["addr"] or _ADDRESS
     try:
-        server = _Server(values["addr"], outcome)
+        server = _Server((host, port), outcome)
     except OSError as error:
-        host, port = values["addr"]
         raise ProxyInitError(f"can't serve at {host}:{port}: {error}") from error
     with server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
