@@ -44,8 +44,8 @@ def parse(body: bytes) -> Review:
     try:
         envelope = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        envelope = _from_yaml(body, error)
-        body = b""
+        body = _as_json(body, error)
+        envelope = orjson.loads(body)
     if not isinstance(envelope, dict):
         raise BadReview(f"{_UNDECODED}: expected an object")
     if envelope.get("kind") != KIND or envelope.get("apiVersion") not in VERSIONS:
@@ -61,14 +61,17 @@ def parse(body: bytes) -> Review:
     return _review(request, uid, body, envelope)
 
 
-def _from_yaml(body: bytes, error: orjson.JSONDecodeError) -> Any:
+def _as_json(body: bytes, error: orjson.JSONDecodeError) -> bytes:
+    """The JSON that YAML means; `error` is why the body is none by itself."""
     try:
         node = syntax.compose(body.decode())
         if node is None or isinstance(node, syntax.Scalar) or syntax.has_aliases(node):
             raise BadReview(f"{_UNDECODED}: {error}")
-        return syntax.value(node)
+        return orjson.dumps(syntax.value(node))
     except (UnicodeDecodeError, syntax.BadYaml):
         raise BadReview(f"{_UNDECODED}: {error}") from None
+    except orjson.JSONEncodeError as odd:  # numbers that no field of Kubernetes holds
+        raise BadReview(f"{_UNDECODED}: {odd}") from odd
 
 
 def _review(
@@ -109,8 +112,8 @@ def deny(review: Review, error: InjectError) -> bytes:
 
 
 def _answer(review: Review, response: Mapping[str, Any]) -> bytes:
-    body = review.body.rstrip()
-    if body and "response" not in review.envelope:
+    if "response" not in review.envelope:
         # What came is sent back as it came: nothing of it has to be written again.
+        body = review.body.rstrip()
         return body[:-1] + b',"response":' + orjson.dumps(response) + b"}"
     return orjson.dumps({**review.envelope, "response": response})

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from functools import partial
 from socket import IPPROTO_TCP, TCP_NODELAY, socket
 from typing import Any
 
@@ -69,15 +70,19 @@ class _Protocol(HttpToolsProtocol):
 
     _waiting: asyncio.TimerHandle
 
+    def __init__(self, *uvicorns: Any, headers_within_s: float, **more: Any) -> None:
+        super().__init__(*uvicorns, **more)
+        self._headers_within_s = headers_within_s
+
     def connection_made(self, transport: Any) -> None:
         """Wait for the first request's headers, but not for ever."""
         super().connection_made(_Whole(transport, self.loop))  # type: ignore[arg-type]  # as a transport
-        self._waiting = self.loop.call_later(HEADERS_WITHIN_S, transport.abort)
+        self._wait()
 
     def on_message_begin(self) -> None:
         """The same for each request that follows."""
         self._waiting.cancel()
-        self._waiting = self.loop.call_later(HEADERS_WITHIN_S, self.transport.abort)
+        self._wait()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -90,6 +95,10 @@ class _Protocol(HttpToolsProtocol):
         self._waiting.cancel()
         super().connection_lost(exc)
 
+    def _wait(self) -> None:
+        hang_up = self.transport.abort
+        self._waiting = self.loop.call_later(self._headers_within_s, hang_up)
+
 
 class Server:
     """One listening socket and an application, in the running loop.
@@ -99,12 +108,18 @@ class Server:
     """
 
     def __init__(
-        self, app: App, listener: socket, tls: ssl.SSLContext | None = None
+        self,
+        app: App,
+        listener: socket,
+        tls: ssl.SSLContext | None = None,
+        *,
+        headers_within_s: float = HEADERS_WITHIN_S,
     ) -> None:
         factory = None if tls is None else lambda _config, _default: tls
+        protocol = partial(_Protocol, headers_within_s=headers_within_s)
         config = uvicorn.Config(
             app,
-            http=_Protocol,
+            http=protocol,  # type: ignore[arg-type]  # called as the class would be
             loop="none",
             lifespan="off",
             interface="asgi3",

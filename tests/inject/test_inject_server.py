@@ -13,18 +13,21 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
 
+from identity.issuer.errors import ApiError
 from identity.testing import CA, project
 from identity.testing.https import Answer
 from proxyinit.inject import cli, self_signed
 from proxyinit.inject.api import Conflict
 from proxyinit.inject.certificates import Certificates, KeyPair
+from proxyinit.inject.serve import OwnCertificate
 from proxyinit.inject.server import Server
 from proxyinit.inject.testing import Caller, Cluster, pod, review, service
 from proxyinit.inject.webhook import MOST_BYTES
@@ -435,6 +438,43 @@ def test_bundles_do_not_grow_for_ever() -> None:
     assert len(kept) == self_signed.MOST_KEPT
     assert kept[-1] == own
     assert set(kept[:-1]) == set(found[: self_signed.MOST_KEPT - 1])
+
+
+def test_a_certificate_of_ones_own_is_renewed() -> None:
+    """In good time, and not before the API server trusts the new one."""
+
+    class Client:
+        trusted = ""
+        down = False
+
+        def get(self, path: str) -> dict[str, object]:
+            if self.down:
+                raise ApiError(path)
+            webhook = {"clientConfig": {"caBundle": self.trusted}}
+            return {"metadata": {"resourceVersion": "1"}, "webhooks": [webhook]}
+
+        def merge(self, _path: str, patch: Mapping[str, Any]) -> None:
+            self.trusted = patch["webhooks"][0]["clientConfig"]["caBundle"]
+
+    now = [NOW]
+    client = Client()
+    own = OwnCertificate(client, "linkerd", lambda: now[0])
+    first = own()
+    now[0] = NOW + self_signed.RENEWED_AFTER - dt.timedelta(seconds=1)
+    client.down = True
+    assert own() == first
+    now[0] = NOW + self_signed.RENEWED_AFTER
+    with pytest.raises(self_signed.BundleRefused):
+        own()
+    client.down = False
+    second = own()
+
+    assert own() == second
+    assert first.chain != second.chain
+    roots = x509.load_pem_x509_certificates(base64.b64decode(client.trusted))
+    assert len(roots) == 2, "the old one is trusted for as long as it is valid"
+    for pair, root in zip((first, second), roots, strict=True):
+        x509.load_pem_x509_certificate(pair.chain).verify_directly_issued_by(root)
 
 
 def test_others_write_the_bundle_meanwhile() -> None:

@@ -402,6 +402,12 @@ def nested(depth: int) -> bytes:
         pytest.param(b"[]", 400, "failed to decode", id="a list"),
         pytest.param(b"a: &a [*a]", 400, "failed to decode", id="aliases"),
         pytest.param(b"a: {\n\t}", 400, "failed to decode", id="tab"),
+        pytest.param(
+            yaml.safe_dump(review(pod(annotations={"a": 10**25}))).encode(),
+            400,
+            "Integer exceeds 64-bit range",
+            id="a number in YAML that is none in JSON",
+        ),
         pytest.param(b"[" * 10**6, 400, "failed to decode", id="deep brackets"),
         pytest.param(nested(3000), 400, "failed to decode", id="deep object"),
         pytest.param(

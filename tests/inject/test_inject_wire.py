@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +12,7 @@ import pytest
 import uvloop
 
 from proxyinit.inject.endpoints import webhook_app
-from proxyinit.inject.server import Server
+from proxyinit.inject.server import HEADERS_WITHIN_S, Server
 from proxyinit.inject.webhook import MOST_BYTES, Answer
 
 
@@ -72,17 +73,35 @@ def answer(body: bytes, *headers: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def serving(echo: Echo) -> AsyncIterator[Client]:
-    """A server, and a client that is connected."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = Server(webhook_app(echo), listener)
-    await server.start()
+async def connected(server: Server) -> AsyncIterator[Client]:
+    """A client of a server."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     try:
         yield Client(reader, writer)
     finally:
         writer.close()
+
+
+@asynccontextmanager
+async def running(
+    echo: Echo, headers_within_s: float = HEADERS_WITHIN_S
+) -> AsyncIterator[Server]:
+    """A server."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    app = webhook_app(echo)
+    server = Server(app, listener, headers_within_s=headers_within_s)
+    await server.start()
+    try:
+        yield server
+    finally:
         await server.stop()
+
+
+@asynccontextmanager
+async def serving(echo: Echo) -> AsyncIterator[Client]:
+    """A server's client."""
+    async with running(echo) as server, connected(server) as client:
+        yield client
 
 
 LAST = b"connection: close"
@@ -174,3 +193,31 @@ def test_more_than_is_read() -> None:
     seen, head = uvloop.run(talk())
     assert seen == [b"y"]
     assert head.startswith(b"HTTP/1.1 500 ")
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(b"", id="silence"),
+        pytest.param(b"POST / HT", id="half a head"),
+        pytest.param(request(b"a") + b"POST / HT", id="half a head, the second time"),
+    ],
+)
+def test_who_does_not_come_to_the_point(sent: bytes) -> None:
+    """They are hung up on; who has asked and may ask again is not."""
+
+    async def talk() -> bytes:
+        async with (
+            running(Echo(), headers_within_s=0.2) as server,
+            connected(server) as idle,
+            connected(server) as slow,
+        ):
+            idle.send(b"a")
+            await idle.until(answer(b"a"))
+            slow.writer.write(sent)
+            with contextlib.suppress(ConnectionResetError):
+                await slow.rest()
+            idle.send(b"b", LAST)
+            return await idle.rest()
+
+    assert uvloop.run(talk()) == answer(b"b", LAST)
