@@ -13,8 +13,18 @@ from proxyinit import inject
 
 PACKAGE = Path(inject.__file__).parent
 PURE = (
-    *("errors", "names", "annotations", "workload", "values", "opaque", "overrides"),
-    *("decision", "containers", "env", "volumes", "owner", "patch", "recipe"),
+    *("errors", "names", "annotations", "workload", "values", "chart_fields"),
+    *(
+        "opaque",
+        "overrides",
+        "decision",
+        "containers",
+        "env",
+        "volumes",
+        "owner",
+        "patch",
+        "recipe",
+    ),
     *("injection", "admission", "review", "syntax"),
 )
 EFFECTS = {
