@@ -9,310 +9,172 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import json
-import os
-import signal
-import socket
-import ssl
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from cryptography import x509
 
-from identity.directory import SET
-from identity.testing import CA, Account, Signer, project
-from identity.trust import sans
-from proxyinit.lab import POD, PROXY_UID, Lab, Namespace
-from proxyinit.lab.programs import as_user
+from identity.testing import Account, programs
+from identity.testing.peers import Meeting, Peer, Talk, meet, talking
+from proxyinit.lab import POD, PROXY_UID, Lab, Namespace, Program
 
 PROXY_INIT = str(Path(sys.executable).with_name("proxy-init"))
 IDENTITY = (sys.executable, "-m", "identity")
-AS_PROXY = as_user(PROXY_UID)
-SUFFIX = "serviceaccount.identity.linkerd.cluster.local"
-SERVICE = f"linkerd-identity.linkerd.{SUFFIX}"
+ACCOUNTS = {name: Account("shop", name) for name in ("web", "books")}
 INBOUND = 4143
 APP = 8080
-LIFETIME_S = 20
+AGENT_PORT = 4192
+LIFETIMES = 4
+"""The first certificate, and three renewals."""
 PATIENCE_S = 90
-"""How long to wait for what has to come: a life, an outage, a retry, and slack."""
+"""How long to wait for what has to come: three lives, an outage, a retry, and slack."""
 
 
-def inside(namespace: Namespace) -> tuple[str, str]:
-    """The start of a command line that runs in a namespace."""
-    return "nsenter", f"--net={namespace.path}"
+def name_of(workload: str) -> str:
+    """The identity of a workload."""
+    return programs.identity_of(ACCOUNTS[workload])
 
 
-@dataclass
-class Issuer:
-    """The certifying service in a namespace of its own, behind its own TLS."""
+def is_ready() -> bool:
+    """What the agent of the calling thread's namespace says of itself."""
+    connection = http.client.HTTPConnection("127.0.0.1", AGENT_PORT, timeout=5)
+    with contextlib.suppress(ConnectionRefusedError), contextlib.closing(connection):
+        connection.request("GET", "/ready")
+        return connection.getresponse().status == 200
+    return False
 
-    namespace: Namespace
-    address: str
+
+def until(reached: Callable[[], bool], what: str) -> None:
+    """Look again and again until something has happened; fail if it does not."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not reached():
+        assert time.monotonic() < deadline, f"expected {what} within {PATIENCE_S} s"
+        threading.Event().wait(0.1)
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """The laboratory, the folder of all files, and the pods with their addresses."""
+
+    lab: Lab
     folder: Path
-    root: CA
-    signer: Signer = field(default_factory=lambda: Signer("ES256"))
-    process: subprocess.Popen[bytes] | None = None
+    pods: dict[str, tuple[Namespace, str]]
 
-    def prepare(self) -> None:
-        """Write what it reads: issuer, anchors, signing keys, its own certificate."""
-        issuer = self.root.issuer()
-        plain = self.folder / "plain"
-        plain.mkdir()
-        crt, key = issuer.write(plain)
-        files = {"tls.crt": crt.read_bytes(), "tls.key": key.read_bytes()}
-        project(self.folder / "issuer", files)
-        (self.folder / "ca-bundle.crt").write_bytes(self.root.pem)
-        (self.folder / "jwks.json").write_text(json.dumps(self.signer.jwks()))
-        issuer.leaf(SERVICE).write(self.folder, "server")
-
-    def start(self) -> None:
-        """Run it until `stop`."""
-        options = {
-            "addr": f"{self.address}:8080",
-            "admin-addr": "127.0.0.1:9990",
-            "controller-namespace": "linkerd",
-            "identity-scheme": "kubernetes.io/tls",
-            "identity-trust-domain": "cluster.local",
-            "identity-issuance-lifetime": f"{LIFETIME_S - 1}s",
-            "identity-clock-skew-allowance": "1s",
-            "issuer": str(self.folder / "issuer"),
-            "trust-anchors": str(self.folder / "ca-bundle.crt"),
-            "token-validator": "jwks",
-            "jwks": str(self.folder / "jwks.json"),
-            "token-issuer": self.signer.issuer,
-            "tls-cert": str(self.folder / "server.crt"),
-            "tls-key": str(self.folder / "server.key"),
-        }
-        words = [word for name, text in options.items() for word in (f"--{name}", text)]
-        with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [*inside(self.namespace), *IDENTITY, "issuer", *words], stderr=log
-            )
-
-    def stop(self) -> None:
-        """End it, and wait until it has."""
-        if self.process is not None:
-            self.process.terminate()
-            self.process.wait()
-            self.process = None
-
-
-@dataclass
-class Workload:
-    """A pod with an agent, and a stand-in for its proxy."""
-
-    namespace: Namespace
-    address: str
-    account: Account
-    folder: Path
-    agent: subprocess.Popen[bytes] | None = None
-    serials: set[str] = field(default_factory=set)
-    """Of the certificates that peers have seen it present."""
-
-    @property
-    def name(self) -> str:
-        """Its identity."""
-        return f"{self.account.name}.{self.account.namespace}.{SUFFIX}"
-
-    @property
-    def directory(self) -> Path:
-        """Where its identity is kept."""
-        return self.folder / "end-entity"
-
-    def prepare(self, issuer: Issuer) -> None:
-        """Intercept its traffic, give it a token, start its agent."""
-        done = self.namespace.exec(
-            [PROXY_INIT, "-p", str(INBOUND), "-o", "4140", "-u", str(PROXY_UID)]
+    def start(
+        self,
+        namespace: Namespace,
+        *words: str,
+        log: str,
+        environment: dict[str, str] | None = None,
+    ) -> Program:
+        """Start proxy-identity, as the proxy's user; it ends with the lab."""
+        program = Program(
+            namespace,
+            [*IDENTITY, *words],
+            log=self.folder / f"{log}.log",
+            uid=PROXY_UID if environment else 0,
+            environment=environment,
+            folder=self.folder,
         )
+        return self.lab.keep(program)
+
+    def issue(self) -> Program:
+        """Start the service; its certificates end 20 seconds from now."""
+        place = self.lab.neighbours["identity"].namespace
+        return self.start(place, *programs.service_arguments("19s", "1s"), log="issuer")
+
+    def join(self, workload: str) -> Program:
+        """Intercept a workload's traffic and start its agent."""
+        namespace, _ = self.pods[workload]
+        redirect = ("-p", str(INBOUND), "-o", "4140", "-u", str(PROXY_UID))
+        done = namespace.exec([PROXY_INIT, *redirect])
         assert done.returncode == 0, done.stderr
-        self.directory.mkdir(parents=True)
-        (self.folder / "token").write_text(issuer.signer.token(self.account))
-        for path in (self.folder, self.directory, self.folder / "token"):
-            os.chown(path, PROXY_UID, PROXY_UID)
-        prefix = "LINKERD2_PROXY_IDENTITY_"
-        environ = {
-            "PATH": os.environ["PATH"],
-            f"{prefix}DIR": str(self.directory),
-            f"{prefix}LOCAL_NAME": self.name,
-            f"{prefix}TRUST_ANCHORS": issuer.root.pem.decode(),
-            f"{prefix}TOKEN_FILE": str(self.folder / "token"),
-            f"{prefix}SVC_ADDR": f"{issuer.address}:8080",
-            f"{prefix}SVC_NAME": SERVICE,
-        }
-        with (self.folder / "log").open("ab") as log:
-            self.agent = subprocess.Popen(
-                [*inside(self.namespace), *AS_PROXY, *IDENTITY, "run", "--rotate-key"],
-                env=environ,
-                stderr=log,
-            )
-
-    def ready(self) -> bool:
-        """What the agent says of itself, asked in its own namespace."""
-
-        def ask() -> bool:
-            connection = http.client.HTTPConnection("127.0.0.1", 4192, timeout=5)
-            with contextlib.closing(connection):
-                connection.request("GET", "/ready")
-                return connection.getresponse().status == 200
-
-        try:
-            return self.namespace.run(ask)
-        except ConnectionRefusedError:
-            return False
-
-    def context(self, side: int) -> ssl.SSLContext:
-        """TLS with the files of one generation, and a certificate asked of the peer."""
-        generation = (self.directory / "..data").resolve(strict=True)
-        key, crt, anchors = (generation / name for name in SET)
-        context = ssl.SSLContext(side)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_cert_chain(crt, key)
-        context.load_verify_locations(anchors)
-        return context
-
-    @contextlib.contextmanager
-    def proxying(self) -> Iterator[None]:
-        """Answer what is redirected to the inbound port: who the client is."""
-        listener = self.namespace.run(
-            lambda: socket.create_server(("", INBOUND), backlog=64), uid=PROXY_UID
+        service = self.lab.neighbours["identity"].addresses[4]
+        environment = programs.client_environment(
+            self.folder, workload, ACCOUNTS[workload], service
         )
+        words = ("run", "--rotate-key")
+        return self.start(namespace, *words, log=workload, environment=environment)
 
-        def serve() -> None:
-            with contextlib.suppress(OSError):
-                while True:
-                    connection, _ = listener.accept()
-                    with contextlib.suppress(OSError), connection:
-                        connection.settimeout(10)
-                        self._answer(connection)
+    def answering(self, workload: str, caller: str) -> Peer:
+        """Answer a caller in place of the workload's proxy."""
+        namespace, _ = self.pods[workload]
+        directory = self.folder / workload
+        return Peer(namespace, directory, INBOUND, caller=name_of(caller))
 
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            thread.join()
-            listener.close()
+    def talking(self, one: str, other: str) -> contextlib.AbstractContextManager[Talk]:
+        """Call a workload's application from another, as the proxy does."""
+        to = (self.pods[other][1], APP)
+        directory = self.folder / one
+        return talking(self.pods[one][0], directory, to, name_of(other))
 
-    def _answer(self, connection: socket.socket) -> None:
-        context = self.context(ssl.PROTOCOL_TLS_SERVER)
-        with context.wrap_socket(connection, server_side=True) as tls:
-            tls.sendall(dns_name(tls).encode() + b"\n")
+    def meet(self, one: str, other: str) -> Meeting:
+        """The same, once."""
+        namespace, _ = self.pods[one]
+        _, address = self.pods[other]
+        directory, name = self.folder / one, name_of(other)
+        return namespace.run(lambda: meet(directory, address, APP, name), uid=PROXY_UID)
 
-    def call(self, peer: Workload) -> str:
-        """Connect to a peer's application, as the proxy does; who it says we are."""
-
-        context = self.context(ssl.PROTOCOL_TLS_CLIENT)
-
-        def connect() -> str:
-            plain = socket.create_connection((peer.address, APP), timeout=10)
-            with plain, context.wrap_socket(plain, server_hostname=peer.name) as tls:
-                assert dns_name(tls) == peer.name
-                peer.serials.add(str((tls.getpeercert() or {})["serialNumber"]))
-                with tls.makefile("rb") as stream:
-                    return stream.readline().decode().strip()
-
-        return self.namespace.run(connect, uid=PROXY_UID)
-
-
-def dns_name(tls: ssl.SSLSocket) -> str:
-    """Whom the peer's certificate is for."""
-    der = tls.getpeercert(binary_form=True) or b""
-    (name,) = sans(x509.load_der_x509_certificate(der))
-    return name
-
-
-def wait_until(condition: bool, since: float) -> None:  # noqa: FBT001  (a fact)
-    """Fail if a fact is not one in time; else give the others a moment."""
-    assert condition or time.monotonic() < since + PATIENCE_S, "it did not come to that"
-    threading.Event().wait(0.1)
-
-
-def calls(one: Workload, other: Workload) -> None:
-    """mTLS both ways: each is told its own name by its peer."""
-    assert one.call(other) == one.name
-    assert other.call(one) == other.name
+    def ready(self) -> set[bool]:
+        """What the agents say of themselves."""
+        return {namespace.run(is_ready) for namespace, _ in self.pods.values()}
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder that other users can enter; those of pytest are closed to them."""
-    with tempfile.TemporaryDirectory(prefix="mesh-") as made:
-        Path(made).chmod(0o755)
-        yield Path(made)
+def mesh(lab: Lab) -> Iterator[Mesh]:
+    """The files of an issuer and two workloads; pods reach each other by routing."""
+    with tempfile.TemporaryDirectory(prefix="mesh-") as name:
+        folder = Path(name)
+        programs.prepare(folder)
+        for words in (programs.ROOT, programs.ISSUER):
+            subprocess.run([*IDENTITY, *words], check=True, cwd=folder)
+        programs.write_service_certificate(folder)
+        programs.write_tokens(folder, ACCOUNTS)
+        lab.add("identity")
+        books = lab.add("books")
+        pods = {
+            "web": (lab.pod, POD[4]),
+            "books": (books.namespace, books.addresses[4]),
+        }
+        yield Mesh(lab, folder, pods)
 
 
-@pytest.fixture
-def mesh(lab: Lab, folder: Path) -> Iterator[tuple[Issuer, Workload, Workload]]:
-    """An issuer and two workloads, running; pods reach each other by routing."""
-    home = lab.add("identity")
-    (folder / "issuer").mkdir()
-    issuer = Issuer(home.namespace, home.addresses[4], folder / "issuer", CA())
-    issuer.prepare()
-    books = lab.add("books")
-    pods = (
-        Workload(lab.pod, POD[4], Account("shop", "web"), folder / "web"),
-        Workload(
-            books.namespace,
-            books.addresses[4],
-            Account("shop", "books"),
-            folder / "books",
-        ),
-    )
-    issuer.start()
-    try:
-        with contextlib.ExitStack() as stack:
-            for pod in pods:
-                pod.prepare(issuer)
-                stack.enter_context(pod.proxying())
-            yield issuer, *pods
-    finally:
-        issuer.stop()
-        for pod in pods:
-            if pod.agent is not None:
-                pod.agent.send_signal(signal.SIGTERM)
-                pod.agent.wait()
-
-
-def test_identities_hold_and_recover(mesh: tuple[Issuer, Workload, Workload]) -> None:
+def test_identities_hold_and_recover(mesh: Mesh) -> None:
     """Three renewals without one failed connection; then an outage is survived."""
-    issuer, web, books = mesh
-    since = time.monotonic()
-    while not (web.ready() and books.ready()):
-        wait_until(condition=False, since=since)
+    issuer = mesh.issue()
+    agents = [mesh.join(workload) for workload in ACCOUNTS]
+    with mesh.answering("web", "books"), mesh.answering("books", "web"):
+        until(lambda: mesh.ready() == {True}, "certificates")
 
-    # Any failed connection ends the test here: there is no retry.
-    since = time.monotonic()
-    while min(len(web.serials), len(books.serials)) < 4:
-        calls(web, books)
-        wait_until(condition=False, since=since)
+        with mesh.talking("web", "books") as out, mesh.talking("books", "web") as back:
+            talks = (out, back)
+            until(
+                lambda: (
+                    min(len(talk.servers) for talk in talks) >= LIFETIMES
+                    or any(talk.failures for talk in talks)
+                ),
+                "three renewals",
+            )
+        assert [talk.failures for talk in talks] == [[], []]
 
-    issuer.stop()
-    since = time.monotonic()
-    while web.ready() or books.ready():
-        wait_until(condition=False, since=since)
-    with pytest.raises(OSError, match=r"."):
-        web.call(books)
+        assert issuer.stop() == 0
+        until(lambda: mesh.ready() == {False}, "the end of the certificates")
+        with pytest.raises(OSError, match=r"."):
+            mesh.meet("web", "books")
 
-    issuer.start()
-    since = time.monotonic()
-    while not (web.ready() and books.ready()):
-        wait_until(condition=False, since=since)
-    calls(web, books)
-    for pod in (web, books):
-        assert pod.agent is not None
-        pod.agent.send_signal(signal.SIGTERM)
-        assert pod.agent.wait(timeout=5) == 0
-        log = (pod.folder / "log").read_text()
-        assert "eyJ" not in log
-        assert "Traceback" not in log
-        pod.agent = None
+        mesh.issue()
+        until(lambda: mesh.ready() == {True}, "a recovery")
+        for one, other in ("web", "books"), ("books", "web"):
+            met = mesh.meet(one, other)
+            assert (met.client.name, met.server.name) == (name_of(one), name_of(other))
+            assert met.original == (mesh.pods[other][1], APP), "through the redirect"
+    for agent in agents:
+        assert agent.stop() == 0
+        assert "eyJ" not in agent.printed
+        assert "Traceback" not in agent.printed
