@@ -1,16 +1,8 @@
-"""Annotations that shape an injected pod: their keys, and how their texts are read.
-
-Parsers take the text that a person typed and raise ValueError with what was
-expected; whoever calls decides whether that is a warning.
-"""
+"""Annotations that shape an injected pod: their keys, and what of them is inherited."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from decimal import ROUND_CEILING, Decimal
-
-from proxyinit.config import parse_ports, parse_subnet
 
 INJECT = "linkerd.io/inject"
 CREATED_BY = "linkerd.io/created-by"
@@ -75,26 +67,6 @@ INHERITABLE = (
 )
 """Keys that a pod takes over from its namespace; the last two are ours."""
 
-_QUANTITY = re.compile(
-    r"(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))"
-    r"(?P<unit>[numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{1,3})?",
-    re.ASCII,
-)
-_POWERS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_DURATION_UNITS_NS = {
-    "ns": 1,
-    "us": 10**3,
-    "µs": 10**3,
-    "μs": 10**3,
-    "ms": 10**6,
-    "s": 10**9,
-    "m": 60 * 10**9,
-    "h": 3600 * 10**9,
-}
-_DURATION_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
-_INTEGER = re.compile(r"[+-]?\d{1,20}", re.ASCII)
-_FLOAT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
-
 
 def text(value: object) -> str:
     """An annotation's value as text: YAML has numbers and switches, Kubernetes none."""
@@ -119,70 +91,3 @@ def inherited(namespace: Mapping[str, str], own: Mapping[str, str]) -> dict[str,
         for key in INHERITABLE
         if key in namespace and key not in own
     }
-
-
-def parse_integer(value: str, bits: int) -> int:
-    """A decimal integer of so many bits, as Go's strconv.ParseInt takes it."""
-    number = int(value) if _INTEGER.fullmatch(value) else None
-    if number is None or not -(1 << bits - 1) <= number < 1 << bits - 1:
-        raise ValueError("expected a whole number")
-    return number
-
-
-def parse_ratio(value: str) -> float:
-    """A number between 0 and 1, neither of them included."""
-    number = float(value) if _FLOAT.fullmatch(value) else 0.0
-    if not 0 < number < 1:
-        raise ValueError("expected a number between 0 and 1, such as 0.5")
-    return number
-
-
-def parse_duration_ns(value: str) -> int:
-    """Nanoseconds of a duration as Go writes it, such as 30s or 1h0m0s."""
-    sign, body = (-1, value[1:]) if value[:1] == "-" else (1, value.removeprefix("+"))
-    if body == "0":
-        return 0
-    parts = _DURATION_PART.findall(body)
-    if not parts or "".join(number + unit for number, unit in parts) != body:
-        raise ValueError("expected a duration, such as 30s or 1h30m")
-    total = sum(Decimal(number) * _DURATION_UNITS_NS[unit] for number, unit in parts)
-    if total >= 1 << 63:
-        raise ValueError("expected a duration below 292 years")
-    return sign * int(total)
-
-
-def parse_quantity(value: str) -> Decimal:
-    """The number that a Kubernetes quantity means, such as 100m, 1.5 or 20Mi."""
-    found = _QUANTITY.fullmatch(value)
-    if found is None:
-        raise ValueError("expected a quantity, such as 100m, 1.5 or 20Mi")
-    number, unit = Decimal(found["number"]), found["unit"] or ""
-    if unit.endswith("i"):
-        return number * Decimal(1024) ** ("KMGTPE".index(unit[0]) + 1)
-    power = int(unit[1:]) if unit[:1] in "eE" and unit[1:] else _POWERS.get(unit, 0)
-    return number * Decimal(10) ** power
-
-
-def whole_cores(cpu: str) -> int:
-    """The cores that a CPU quantity asks for, rounded up."""
-    return int(parse_quantity(cpu).to_integral_value(rounding=ROUND_CEILING))
-
-
-def check_port_list(value: str) -> None:
-    """Raise ValueError unless proxy-init will take it for a list of ports."""
-    for item in value.split(","):
-        _told(parse_ports, item.strip(" "))
-
-
-def check_subnet_list(value: str) -> None:
-    """Raise ValueError unless proxy-init will take it for a list of subnets."""
-    for item in value.split(","):
-        _told(parse_subnet, item.strip(" "))
-
-
-def _told(parse: object, item: str) -> None:
-    assert callable(parse)  # noqa: S101  (for mypy)
-    try:
-        parse(item)
-    except ValueError as error:
-        raise ValueError(f"{error}, got {item!r}") from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxyinit.inject import annotations as keys
+from proxyinit.inject import typed
 from proxyinit.inject.settings import DEPRECATED, SETTINGS, namespace
 from proxyinit.pflag import Flag, parse_bool
 
@@ -61,7 +61,7 @@ INJECT_FLAGS = (
     Flag(
         "close-wait-timeout",
         "Timeout of connections in CLOSE_WAIT, such as 30s; needs runAsRoot.",
-        keys.parse_duration_ns,
+        typed.parse_duration_ns,
         metavar="DURATION",
     ),
     Flag(

@@ -8,208 +8,19 @@ warning if proxy-init will refuse them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from proxyinit.config import MAX_ID
 from proxyinit.inject import annotations as keys
-from proxyinit.inject import opaque
-from proxyinit.inject.annotations import ALPHA, CONFIG
-from proxyinit.inject.values import (
-    HTTP_HEADER_LOGS,
-    INBOUND_POLICIES,
-    NEEDS_ROOT,
-    Values,
-)
+from proxyinit.inject import opaque, typed
+from proxyinit.inject.override_table import TABLE, Override
+from proxyinit.inject.values import HTTP_HEADER_LOGS, NEEDS_ROOT, Values
 from proxyinit.pflag import parse_bool
 
 Env = Mapping[str, Any]
 Changes = dict[str, Any]
 
-
-def _port(value: str) -> int:
-    number = keys.parse_integer(value, 32)
-    if not 0 < number < 65536:
-        raise ValueError("expected a port from 1 to 65535")
-    return number
-
-
-def _uid(value: str) -> int:
-    return _at_most(MAX_ID, _whole(value))
-
-
-def _gid(value: str) -> int:
-    """A group; any number below 0 means none."""
-    return _at_most(MAX_ID, keys.parse_integer(value, 64))
-
-
-def _at_most(limit: int, number: int) -> int:
-    if number > limit:
-        raise ValueError(f"expected a number up to {limit}")
-    return number
-
-
-def _whole(value: str) -> int:
-    number = keys.parse_integer(value, 64)
-    if number < 0 or value.startswith("+"):
-        raise ValueError("expected a whole number that is not negative")
-    return number
-
-
-def _one_of(*words: str) -> Callable[[str], str]:
-    def parse(value: str) -> str:
-        if value not in words:
-            raise ValueError(f"expected one of {', '.join(words)}")
-        return value
-
-    return parse
-
-
-def _enabled(value: str) -> bool:
-    return _one_of(keys.ENABLED, keys.DISABLED)(value) == keys.ENABLED
-
-
-def _quantity(value: str) -> str:
-    keys.parse_quantity(value)
-    return value
-
-
-def _milliseconds(value: str) -> str:
-    return f"{_span_ns(value) // 10**6}ms"
-
-
-def _seconds(value: str) -> str:
-    return f"{_span_ns(value) // 10**9}s"
-
-
-def _span_ns(value: str) -> int:
-    found = keys.parse_duration_ns(value)
-    if found < 0:
-        raise ValueError("expected a duration that is not negative")
-    return found
-
-
-def _checked(check: Callable[[str], None]) -> Callable[[str], str]:
-    """Read by a check: the text stays as it is."""
-
-    def parse(value: str) -> str:
-        if value:
-            check(value)
-        return value
-
-    return parse
-
-
-@dataclass(frozen=True, slots=True)
-class Override:
-    """One annotation: what it sets, how it is read.
-
-    `raw` ones are taken even if they can't be read, as upstream does.
-    """
-
-    key: str
-    section: str
-    field: str
-    parse: Callable[[str], Any] = str
-    raw: bool = False
-
-
-_ports = _checked(keys.check_port_list)
-_subnets = _checked(keys.check_subnet_list)
-
-TABLE = tuple(
-    Override(*row)
-    for row in (
-        (f"{CONFIG}skip-inbound-ports", "init", "ignore_inbound_ports", _ports, True),
-        (f"{CONFIG}skip-outbound-ports", "init", "ignore_outbound_ports", _ports, True),
-        (f"{CONFIG}skip-subnets", "init", "skip_subnets", _subnets, True),
-        (keys.SKIP_INBOUND_SUBNETS, "init", "skip_inbound_subnets", _subnets),
-        (keys.SKIP_OUTBOUND_SUBNETS, "init", "skip_outbound_subnets", _subnets),
-        (f"{CONFIG}inbound-port", "proxy", "inbound_port", _port),
-        (f"{CONFIG}outbound-port", "proxy", "outbound_port", _port),
-        (f"{CONFIG}admin-port", "proxy", "admin_port", _port),
-        (f"{CONFIG}control-port", "proxy", "control_port", _port),
-        (f"{CONFIG}proxy-uid", "proxy", "uid", _uid),
-        (f"{CONFIG}proxy-gid", "proxy", "gid", _gid),
-        (f"{CONFIG}proxy-image", "proxy", "image"),
-        (f"{CONFIG}proxy-version", "proxy", "version"),
-        (f"{CONFIG}image-pull-policy", "proxy", "pull_policy"),
-        (f"{CONFIG}proxy-cpu-request", "proxy", "cpu_request", _quantity),
-        (f"{CONFIG}proxy-cpu-limit", "proxy", "cpu_limit", _quantity),
-        (f"{CONFIG}proxy-memory-request", "proxy", "memory_request", _quantity),
-        (f"{CONFIG}proxy-memory-limit", "proxy", "memory_limit", _quantity),
-        (
-            f"{CONFIG}proxy-ephemeral-storage-request",
-            *("proxy", "ephemeral_storage_request", _quantity),
-        ),
-        (
-            f"{CONFIG}proxy-ephemeral-storage-limit",
-            *("proxy", "ephemeral_storage_limit", _quantity),
-        ),
-        (f"{CONFIG}proxy-cpu-ratio-limit", "proxy", "workers_ratio", keys.parse_ratio),
-        (f"{CONFIG}proxy-await", "proxy", "wait", _enabled),
-        (f"{CONFIG}proxy-log-level", "proxy", "log_level"),
-        (f"{CONFIG}proxy-log-format", "proxy", "log_format"),
-        (f"{CONFIG}proxy-admin-shutdown", "proxy", "shutdown_endpoint", _enabled),
-        (
-            f"{CONFIG}proxy-require-identity-inbound-ports",
-            *("proxy", "require_identity_ports"),
-        ),
-        (
-            f"{CONFIG}proxy-metrics-hostname-labels",
-            *("proxy", "hostname_labels", parse_bool),
-        ),
-        (
-            f"{CONFIG}enable-external-profiles",
-            *("proxy", "external_profiles", parse_bool),
-        ),
-        (f"{CONFIG}enable-gateway", "proxy", "gateway", parse_bool),
-        (
-            f"{CONFIG}proxy-outbound-connect-timeout",
-            *("proxy", "outbound_connect_timeout", _milliseconds),
-        ),
-        (
-            f"{CONFIG}proxy-inbound-connect-timeout",
-            *("proxy", "inbound_connect_timeout", _milliseconds),
-        ),
-        (
-            f"{CONFIG}shutdown-grace-period",
-            *("proxy", "shutdown_grace_period", _milliseconds),
-        ),
-        (
-            f"{CONFIG}proxy-outbound-discovery-cache-unused-timeout",
-            *("proxy", "outbound_discovery_timeout", _seconds),
-        ),
-        (
-            f"{CONFIG}proxy-inbound-discovery-cache-unused-timeout",
-            *("proxy", "inbound_discovery_timeout", _seconds),
-        ),
-        (
-            f"{CONFIG}proxy-disable-outbound-protocol-detect-timeout",
-            *("proxy", "no_outbound_detect_timeout", parse_bool),
-        ),
-        (
-            f"{CONFIG}proxy-disable-inbound-protocol-detect-timeout",
-            *("proxy", "no_inbound_detect_timeout", parse_bool),
-        ),
-        (
-            f"{CONFIG}default-inbound-policy",
-            *("proxy", "default_inbound_policy", _one_of(*INBOUND_POLICIES)),
-        ),
-        (f"{CONFIG}access-log", "proxy", "access_log"),
-        (
-            f"{ALPHA}proxy-wait-before-exit-seconds",
-            "proxy",
-            "wait_before_exit_s",
-            _whole,
-        ),
-        (f"{CONFIG}debug-image", "debug", "image"),
-        (f"{CONFIG}debug-image-version", "debug", "version"),
-        (f"{CONFIG}debug-image-pull-policy", "debug", "pull_policy"),
-    )
-)
-"""Every annotation that sets one value by itself."""
 
 SHAPING = frozenset(
     (
@@ -318,7 +129,7 @@ def _read_cores(reader: _Reader) -> None:
         ("cpu_limit", "workers_maximum"),
     ):
         if quantity in proxy:
-            proxy[workers] = keys.whole_cores(proxy[quantity])
+            proxy[workers] = typed.whole_cores(proxy[quantity])
 
 
 def _read_native_sidecar(reader: _Reader) -> None:
@@ -330,7 +141,7 @@ def _read_native_sidecar(reader: _Reader) -> None:
 
 def _read_header_log(reader: _Reader, *, lenient: bool) -> None:
     if keys.LOG_HTTP_HEADERS in reader.annotations:
-        parse = _one_of(*HTTP_HEADER_LOGS) if lenient else str
+        parse = typed.one_of(*HTTP_HEADER_LOGS) if lenient else str
         reader.read(Override(keys.LOG_HTTP_HEADERS, "proxy", "log_http_headers", parse))
 
 
@@ -340,7 +151,7 @@ def _read_close_wait(reader: _Reader, *, lenient: bool) -> None:
     if not value:
         return
     try:
-        seconds = _span_ns(value) // 10**9
+        seconds = typed.span_ns(value) // 10**9
     except ValueError as error:
         reader.warn(keys.CLOSE_WAIT, value, str(error))
         return

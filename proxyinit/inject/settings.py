@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from proxyinit.inject import annotations as keys
-from proxyinit.inject import opaque
-from proxyinit.inject.overrides import TABLE
+from proxyinit.inject import opaque, typed
+from proxyinit.inject.override_table import TABLE
 from proxyinit.inject.values import INBOUND_POLICIES, Values
 from proxyinit.pflag import Flag, parse_bool
 
@@ -43,46 +43,10 @@ _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9-]{1,15}")
 
 
-def _port(text: str) -> int:
-    number = keys.parse_integer(text, 32)
-    if not 0 < number < 65536:
-        raise ValueError("expected a port from 1 to 65535")
-    return number
-
-
 def namespace(text: str) -> str:
     """A namespace's name. Raises ValueError."""
     if not _NAMESPACE.fullmatch(text):
         raise ValueError("expected a namespace, such as linkerd")
-    return text
-
-
-def _uid(text: str) -> int:
-    number = keys.parse_integer(text, 32)
-    if number < 0:
-        raise ValueError("expected a user's number, 0 or above")
-    return number
-
-
-def _gid(text: str) -> int:
-    return keys.parse_integer(text, 32)
-
-
-def _seconds(text: str) -> int:
-    number = keys.parse_integer(text, 64)
-    if number < 0:
-        raise ValueError("expected a number of seconds that is not negative")
-    return number
-
-
-def _quantity(text: str) -> str:
-    keys.parse_quantity(text)
-    return text
-
-
-def _ports(text: str) -> str:
-    if text:
-        keys.check_port_list(text)
     return text
 
 
@@ -92,21 +56,6 @@ def _opaque_ports(text: str) -> str:
         if not _PORT_NAME.fullmatch(item):
             raise ValueError(f"{why}, got {item!r}")
     return text
-
-
-def _subnets(text: str) -> str:
-    if text:
-        keys.check_subnet_list(text)
-    return text
-
-
-def _one_of(*words: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text not in words:
-            raise ValueError(f"expected one of {', '.join(words)}")
-        return text
-
-    return read
 
 
 _SHORT = {"proxy-version": "v"}
@@ -120,46 +69,50 @@ SETTINGS = tuple(
     for name, section, field, meta, read, text in (
         ("proxy-image", "proxy", "image", "NAME", str, "Image of the proxy."),
         ("image-pull-policy", "proxy", "pull_policy", "POLICY",
-         _one_of("Always", "IfNotPresent", "Never"), "When to pull images."),
-        ("inbound-port", "proxy", "inbound_port", "PORT", _port,
+         typed.one_of("Always", "IfNotPresent", "Never"), "When to pull images."),
+        ("inbound-port", "proxy", "inbound_port", "PORT", typed.port,
          "Port that inbound connections are redirected to."),
-        ("outbound-port", "proxy", "outbound_port", "PORT", _port,
+        ("outbound-port", "proxy", "outbound_port", "PORT", typed.port,
          "Port that outbound connections are redirected to."),
-        ("control-port", "proxy", "control_port", "PORT", _port,
+        ("control-port", "proxy", "control_port", "PORT", typed.port,
          "The proxy's control port."),
-        ("admin-port", "proxy", "admin_port", "PORT", _port,
+        ("admin-port", "proxy", "admin_port", "PORT", typed.port,
          "The proxy's port for probes and metrics."),
-        ("skip-inbound-ports", "init", "ignore_inbound_ports", "PORTS", _ports,
+        ("skip-inbound-ports", "init", "ignore_inbound_ports", "PORTS",
+         typed.port_list,
          "Inbound ports that go past the proxy: a comma list with ranges."),
-        ("skip-outbound-ports", "init", "ignore_outbound_ports", "PORTS", _ports,
+        ("skip-outbound-ports", "init", "ignore_outbound_ports", "PORTS",
+         typed.port_list,
          "Outbound ports that go past the proxy: a comma list with ranges."),
-        ("skip-subnets", "init", "skip_subnets", "CIDRS", _subnets,
+        ("skip-subnets", "init", "skip_subnets", "CIDRS", typed.subnet_list,
          "Sources whose connections go past the proxy."),
-        ("skip-inbound-subnets", "init", "skip_inbound_subnets", "CIDRS", _subnets,
+        ("skip-inbound-subnets", "init", "skip_inbound_subnets", "CIDRS",
+         typed.subnet_list,
          "The same, added to --skip-subnets; needs our image."),
-        ("skip-outbound-subnets", "init", "skip_outbound_subnets", "CIDRS", _subnets,
+        ("skip-outbound-subnets", "init", "skip_outbound_subnets", "CIDRS",
+         typed.subnet_list,
          "Destinations that are reached past the proxy; needs our image."),
-        ("proxy-uid", "proxy", "uid", "UID", _uid, "User that the proxy runs as."),
-        ("proxy-gid", "proxy", "gid", "GID", _gid,
+        ("proxy-uid", "proxy", "uid", "UID", typed.uid, "User that the proxy runs as."),
+        ("proxy-gid", "proxy", "gid", "GID", typed.gid,
          "Group that the proxy runs as; below 0: none."),
         ("proxy-log-level", "proxy", "log_level", "LEVEL", str,
          "The proxy's log level."),
-        ("proxy-cpu-request", "proxy", "cpu_request", "CPU", _quantity,
+        ("proxy-cpu-request", "proxy", "cpu_request", "CPU", typed.quantity,
          "CPU that the proxy asks for."),
-        ("proxy-cpu-limit", "proxy", "cpu_limit", "CPU", _quantity,
+        ("proxy-cpu-limit", "proxy", "cpu_limit", "CPU", typed.quantity,
          "CPU that the proxy may use."),
-        ("proxy-memory-request", "proxy", "memory_request", "MEMORY", _quantity,
+        ("proxy-memory-request", "proxy", "memory_request", "MEMORY", typed.quantity,
          "Memory that the proxy asks for."),
-        ("proxy-memory-limit", "proxy", "memory_limit", "MEMORY", _quantity,
+        ("proxy-memory-limit", "proxy", "memory_limit", "MEMORY", typed.quantity,
          "Memory that the proxy may use."),
         ("enable-external-profiles", "proxy", "external_profiles", "", parse_bool,
          "Look up service profiles of names outside the cluster."),
         ("default-inbound-policy", "proxy", "default_inbound_policy", "POLICY",
-         _one_of(*INBOUND_POLICIES), f"One of {', '.join(INBOUND_POLICIES)}."),
+         typed.one_of(*INBOUND_POLICIES), f"One of {', '.join(INBOUND_POLICIES)}."),
         ("native-sidecar", "proxy", "native_sidecar", "", parse_bool,
          "Run the proxy as an init container that stays."),
         ("wait-before-exit-seconds", "proxy", "wait_before_exit_s", "SECONDS",
-         _seconds, "Let the proxy stay for so long once its pod is to end."),
+         typed.whole, "Let the proxy stay for so long once its pod is to end."),
         ("require-identity-on-inbound-ports", "proxy", "require_identity_ports",
          "PORTS", str, "Ports that take meshed clients only."),
         ("opaque-ports", "proxy", "opaque_ports", "PORTS", _opaque_ports,

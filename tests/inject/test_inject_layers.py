@@ -14,17 +14,8 @@ from proxyinit import inject
 PACKAGE = Path(inject.__file__).parent
 PURE = (
     *("errors", "names", "annotations", "workload", "values", "chart_fields"),
-    *(
-        "opaque",
-        "overrides",
-        "decision",
-        "containers",
-        "env",
-        "volumes",
-        "owner",
-        "patch",
-        "recipe",
-    ),
+    *("opaque", "typed", "override_table", "overrides", "decision", "containers"),
+    *("env", "volumes", "owner", "patch", "recipe"),
     *("injection", "admission", "review", "syntax"),
 )
 EFFECTS = {

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from proxyinit.flags import INSTALL_FLAGS
 from proxyinit.inject import annotations as keys
-from proxyinit.inject import containers, values
-from proxyinit.inject.overrides import SHAPING, TABLE, overridden, wants_debug
+from proxyinit.inject import containers, typed, values
+from proxyinit.inject.override_table import TABLE
+from proxyinit.inject.overrides import SHAPING, overridden, wants_debug
 from proxyinit.inject.values import Values
 from proxyinit.options import problems, redirect_config
 from proxyinit.pflag import parse
@@ -344,8 +345,8 @@ def test_every_override_shapes() -> None:
 )
 def test_quantities(text: str, number: str, cores: int) -> None:
     """As Kubernetes writes them; part of a core needs a whole thread."""
-    assert Decimal(number) == keys.parse_quantity(text)
-    assert cores == keys.whole_cores(text)
+    assert Decimal(number) == typed.parse_quantity(text)
+    assert cores == typed.whole_cores(text)
 
 
 PORTS = st.integers(1, 65535)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from proxyinit.inject import annotations as keys
-from proxyinit.inject import report
+from proxyinit.inject import report, typed
 from proxyinit.inject.cli import main
 from proxyinit.inject.report import Checks, Outcome
 from proxyinit.inject.settings import (
@@ -65,6 +65,7 @@ def annotated(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Annotated:
             *(f"{CONFIG}skip-inbound-subnets", "fd00::/8"),
         ),
         (("--proxy-uid", "0"), f"{CONFIG}proxy-uid", "0"),
+        (("--proxy-uid", "4294967294"), f"{CONFIG}proxy-uid", "4294967294"),
         (("--proxy-gid", "2"), f"{CONFIG}proxy-gid", "2"),
         (("--proxy-log-level", "trace"), f"{CONFIG}proxy-log-level", "trace"),
         (("--proxy-cpu-request", "100m"), f"{CONFIG}proxy-cpu-request", "100m"),
@@ -196,7 +197,7 @@ def test_flags_set_values() -> None:
 def test_durations_as_go_writes_them(nanoseconds: int, text: str) -> None:
     """They are read back as what they were."""
     assert duration_text(nanoseconds) == text
-    assert keys.parse_duration_ns(text) == nanoseconds
+    assert typed.parse_duration_ns(text) == nanoseconds
 
 
 def told(*outcomes: Outcome, verbose: bool = False, color: bool = False) -> str:

@@ -152,7 +152,10 @@ def test_nothing_is_read(told: Told, tmp_path: Path) -> None:
             ("--proxy-cpu", "1x", "--proxy-uid=-1", "-L", "a b", "-"),
             (
                 *("--linkerd-namespace 'a b': expected a namespace",),
-                *("--proxy-uid '-1': expected a user's", "--proxy-cpu '1x': expected"),
+                *(
+                    "--proxy-uid '-1': expected a whole number that is not negative",
+                    "--proxy-cpu '1x': expected",
+                ),
             ),
             id="old spellings are read as the new ones",
         ),
