@@ -58,6 +58,18 @@ _TABLE: tuple[tuple[tuple[str, ...], Diagnosis], ...] = (
         Diagnosis(NOT_PERMITTED, "not permitted", _GRANT),
     ),
     (
+        (
+            "can't start: Resource temporarily unavailable",
+            "can't start: Cannot allocate memory",
+            "can't start: Too many open files",
+        ),
+        Diagnosis(
+            REFUSED,
+            "no more programs may be started here",
+            "raise the container's limits (processes, memory, open files)",
+        ),
+    ),
+    (
         ("can't start:",),
         Diagnosis(
             UNSUPPORTED,

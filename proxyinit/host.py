@@ -51,15 +51,14 @@ class Host:
     def has_ipv6(self) -> bool:
         """Whether the kernel speaks IPv6 at all; without it there is no traffic."""
         # Where /proc is hidden nothing is known, and ip6tables has to say.
-        seen = os.access(_NET, os.F_OK)
-        return not seen or os.access(f"{_NET}/if_inet6", os.F_OK)
+        return _may_exist(f"{_NET}/if_inet6")
 
     def legacy_has_nat(self, version: Version) -> bool | None:
-        """Whether a legacy nat table exists; None when only root may know."""
+        """Whether a legacy nat table exists; None when root or /proc would tell."""
         path = f"{_NET}/ip{'' if version == 4 else '6'}_tables_names"
         names = read_text(path)
         if names is None:
-            return None if os.access(path, os.F_OK) else False
+            return None if _may_exist(path) else False
         return "nat" in names.split()
 
     def nft_has_nat(self, version: Version) -> bool | None:
@@ -169,6 +168,11 @@ class Host:
             raise SysctlError(f"can't set {CLOSE_WAIT}: {error.strerror}") from error
         finally:
             os.close(fd)
+
+
+def _may_exist(path: str) -> bool:
+    """Whether a file of _NET is there, or /proc is hidden so that nothing is seen."""
+    return os.access(path, os.F_OK) or not os.access(_NET, os.F_OK)
 
 
 def _same_file(one: str, other: str) -> bool:

@@ -89,7 +89,10 @@ class SystemRunner:
         return outputs
 
     def _start(self, argv: Sequence[str], stdin: str) -> _Running:
-        files = [os.memfd_create(name) for name in ("stdin", "stdout", "stderr")]
+        try:
+            files = [os.memfd_create(name) for name in ("stdin", "stdout", "stderr")]
+        except OSError as error:
+            raise CommandFailed(argv, 127, f"can't start: {error.strerror}") from error
         os.write(files[0], stdin.encode("utf-8", "surrogateescape"))
         os.lseek(files[0], 0, os.SEEK_SET)
         actions = [(os.POSIX_SPAWN_DUP2, file, n) for n, file in enumerate(files)]

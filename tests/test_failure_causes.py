@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import subprocess
+import sys
+
 import pytest
 
 from proxyinit.backend import title
@@ -53,6 +58,37 @@ def test_a_program_that_did_not_end_by_itself(
     assert said.startswith(f"iptables-nft-save failed with status {status}: {cause}")
     assert advice in said
     assert "refused" not in said
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE])
+def test_limits_of_the_container_choose_no_backend(number: int) -> None:
+    """What may pass in a moment is an error, and no other iptables is tried."""
+    session = run_on(FakeKernel(), Options()).session
+    said = f"can't start: {os.strerror(number)}"
+    failure = CommandFailed(["/sbin/iptables-nft-save"], 127, said)
+
+    with pytest.raises(CommandFailed, match="raise the container's limits"):
+        unusable(session, "nft", failure)
+
+
+def test_no_file_left_is_a_failure_like_others() -> None:
+    """Where no file can be opened, the program that needed one is named."""
+    code = (
+        "import resource\n"
+        "from proxyinit.errors import CommandFailed\n"
+        "from proxyinit.runner import SystemRunner\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (5, 5))\n"
+        "try:\n"
+        "    SystemRunner().run(['/bin/true'])\n"
+        "except CommandFailed as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True
+    )
+    assert done.stdout == (
+        "/bin/true failed with status 127: can't start: Too many open files\n"
+    )
 
 
 def test_a_folder_without_the_programs_is_named() -> None:
