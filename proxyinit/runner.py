@@ -76,9 +76,14 @@ class SystemRunner:
 
     def run_all(self, commands: Sequence[Sequence[str]]) -> list[Output]:
         """Run programs without input side by side; all end before one is blamed."""
-        running = [self._start(argv, "") for argv in commands]
+        running: list[_Running] = []
         outputs: list[Output] = []
         failures: list[CommandFailed] = []
+        for argv in commands:
+            try:
+                running.append(self._start(argv, ""))
+            except CommandFailed as error:
+                failures.append(error)
         for program in running:
             try:
                 outputs.append(self._finish(program))
@@ -89,9 +94,13 @@ class SystemRunner:
         return outputs
 
     def _start(self, argv: Sequence[str], stdin: str) -> _Running:
+        files: list[int] = []
         try:
-            files = [os.memfd_create(name) for name in ("stdin", "stdout", "stderr")]
+            for name in ("stdin", "stdout", "stderr"):
+                files.append(os.memfd_create(name))  # noqa: PERF401  (closed below)
         except OSError as error:
+            for file in files:  # the next step needs files of its own
+                os.close(file)
             raise CommandFailed(argv, 127, f"can't start: {error.strerror}") from error
         os.write(files[0], stdin.encode("utf-8", "surrogateescape"))
         os.lseek(files[0], 0, os.SEEK_SET)

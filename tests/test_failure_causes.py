@@ -82,12 +82,13 @@ def test_no_file_left_is_a_failure_like_others() -> None:
         "    SystemRunner().run(['/bin/true'])\n"
         "except CommandFailed as error:\n"
         "    print(error)\n"
+        "    print(sum(open('/dev/null') is not None for _ in range(2)))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, check=True, text=True
     )
     assert done.stdout == (
-        "/bin/true failed with status 127: can't start: Too many open files\n"
+        "/bin/true failed with status 127: can't start: Too many open files\n2\n"
     )
 
 
