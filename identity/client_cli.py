@@ -29,7 +29,7 @@ from identity.variables import TRUST_ANCHORS
 
 
 class Duration(click.ParamType[timedelta]):
-    """A duration with its unit."""
+    """A duration with its unit, more than 0."""
 
     name = "DURATION"
 
@@ -38,7 +38,7 @@ class Duration(click.ParamType[timedelta]):
         if isinstance(value, timedelta):
             return value
         try:
-            return durations.parse(value)
+            return durations.parse_positive(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 

@@ -32,6 +32,14 @@ def parse(text: str) -> timedelta:
         raise ValueError("expected less than a million years") from error
 
 
+def parse_positive(text: str) -> timedelta:
+    """The duration; ValueError if it is none, or is 0."""
+    duration = parse(text)
+    if not duration:
+        raise ValueError("expected more than 0")
+    return duration
+
+
 def render(duration: timedelta) -> str:
     """The shortest text that `parse` reads back; whole milliseconds only."""
     if not duration:

@@ -10,7 +10,6 @@ import ipaddress
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import timedelta
 from typing import TypeVar
 
 from identity import durations
@@ -64,7 +63,7 @@ def read(
         name = reader.required(SVC_NAME, tls_id)
         service = Service(host=service.host, port=service.port, name=name)
     direction = "INBOUND" if loopback else "OUTBOUND"
-    timeout = reader.optional(connect_timeout_of(direction), _positive)
+    timeout = reader.optional(connect_timeout_of(direction), durations.parse_positive)
     anchors = reader.required(TRUST_ANCHORS, parse_anchors, secret=True)
     directory = reader.required(DIRECTORY, str)
     token_file = reader.required(TOKEN_FILE, str)
@@ -211,13 +210,6 @@ def _address(text: str) -> Service:
     if not int(port):
         raise ValueError("expected a port from 1 to 65535")
     return Service(host=host, port=int(port))
-
-
-def _positive(text: str) -> timedelta:
-    duration = durations.parse(text)
-    if not duration:
-        raise ValueError("expected more than 0")
-    return duration
 
 
 def _ratio(text: str) -> float:

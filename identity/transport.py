@@ -154,7 +154,9 @@ def failure(error: OSError, where: str) -> AttemptFailed:
                 f"{where}: the service refused our certificate: {told}"
             )
         return ServiceUnreachable(f"{where}: TLS failed: {told}")
-    return ServiceUnreachable(f"{where}: {error.strerror or error}")
+    # asyncio's own text names the address again, and not what was wrong.
+    told = os.strerror(error.errno) if error.errno else str(error)
+    return ServiceUnreachable(f"{where}: {told}")
 
 
 def _present(context: ssl.SSLContext, credential: Credential) -> None:

@@ -241,6 +241,7 @@ def test_an_answer_is_waited_for_as_long_as_asked(pod: Pod) -> None:
     ("arguments", "said"),
     [
         pytest.param(["certify", "--timeout", "1"], "--timeout", id="no unit"),
+        pytest.param(["certify", "--call-timeout", "0"], "more than 0", id="no time"),
         pytest.param(["run", "--admin-addr", "x"], "--admin-addr", id="no port"),
         pytest.param(["run", "--signal", "HUP"], "--signal needs", id="to nobody"),
         pytest.param(["--proxy"], "--proxy", id="value missing"),
@@ -312,7 +313,7 @@ def test_run_without_any_service(pod: Pod) -> None:
     process = pod.start("run", "--admin-addr", f"127.0.0.1:{port}")
     assert process.stderr is not None
     line = process.stderr.readline()
-    assert "Failed to obtain identity: 127.0.0.1 port " in line
+    assert re.search(r": 127\.0\.0\.1 port \d+: Connection refused; again in", line)
     assert page(port, "/live")[0] == 200
     assert page(port, "/ready")[0] == 503
     process.send_signal(signal.SIGINT)

@@ -50,6 +50,7 @@ def test_pure_modules_touch_nothing(module: str) -> None:
 
 
 EFFECT_MODULES = {
+    *("anchors", "commands"),
     *("store", "token", "resolve", "transport", "relay", "client", "agent", "hooks"),
     *(
         "health",

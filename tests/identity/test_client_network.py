@@ -417,7 +417,7 @@ def test_all_addresses_failed(config: Config) -> None:
     with pytest.raises(ServiceUnreachable) as caught:
         certify(config, lookup=lookup)
     for port in ports:
-        assert f"127.0.0.1 port {port}: Connect call failed" in str(caught.value)
+        assert f"127.0.0.1 port {port}: Connection refused" in str(caught.value)
 
 
 def reset(connection: socket.socket) -> None:
