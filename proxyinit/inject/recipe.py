@@ -14,7 +14,14 @@ from typing import NamedTuple
 import orjson
 
 from proxyinit.inject import annotations as keys
-from proxyinit.inject import containers, opaque, patch, volumes
+from proxyinit.inject import (
+    containers,
+    init_container,
+    opaque,
+    patch,
+    proxy_container,
+    volumes,
+)
 from proxyinit.inject.containers import FromPod
 from proxyinit.inject.env import environment
 from proxyinit.inject.overrides import SHAPING, overridden, wants_debug
@@ -123,7 +130,7 @@ def _additions(
         init_at = "initContainers/-"
         proxy_at = "containers/0" if own.wait else "containers/-"
     init: Object = (
-        containers.validator(values) if cni else containers.init(values, made.pod)
+        containers.validator(values) if cni else init_container.init(values, made.pod)
     )
     return patch.Additions(
         at=f"{made.prefix}/spec",
@@ -138,6 +145,6 @@ def _additions(
             *([volumes.podinfo()] if own.tracing else []),
             *([volumes.token()] if values.token_projection else []),
         ],
-        proxy=containers.proxy(values, made.pod, variables),
+        proxy=proxy_container.proxy(values, made.pod, variables),
         proxy_at=proxy_at,
     )

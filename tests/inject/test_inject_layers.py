@@ -15,8 +15,16 @@ PACKAGE = Path(inject.__file__).parent
 PURE = (
     *("errors", "names", "annotations", "workload", "values", "chart_fields"),
     *("opaque", "typed", "override_table", "overrides", "decision", "containers"),
-    *("env", "volumes", "owner", "patch", "recipe"),
-    *("injection", "admission", "review", "syntax"),
+    *(
+        "init_container",
+        "proxy_container",
+        "env",
+        "volumes",
+        "owner",
+        "patch",
+        "recipe",
+    ),
+    *("recipe", "injection", "admission", "review", "syntax"),
 )
 EFFECTS = {
     *("os", "subprocess", "socket", "grpc", "click", "time", "logging", "pathlib"),

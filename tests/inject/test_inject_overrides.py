@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from proxyinit.flags import INSTALL_FLAGS
 from proxyinit.inject import annotations as keys
-from proxyinit.inject import containers, typed, values
+from proxyinit.inject import init_container, typed, values
 from proxyinit.inject.override_table import TABLE
 from proxyinit.inject.overrides import SHAPING, overridden, wants_debug
 from proxyinit.inject.values import Values
@@ -404,7 +404,7 @@ def test_injected_arguments_lead_back_to_the_configuration(
     }
     base = values.load({"disableIPv6": disable_ipv6, "proxyInit": more})
     found = overridden(base, given_annotations, {})
-    arguments = parse(containers.init_arguments(found.values), INSTALL_FLAGS)
+    arguments = parse(init_container.arguments(found.values), INSTALL_FLAGS)
 
     assert found.warnings == ()
     assert [*arguments.problems, *problems(arguments), *arguments.words] == []
@@ -436,6 +436,6 @@ def test_a_warning_comes_exactly_when_proxy_init_would_refuse(
 ) -> None:
     """Nobody is warned without need, and nobody finds out from a pod that fails."""
     found = overridden(Values(), {C + key: value}, {})
-    arguments = parse(containers.init_arguments(found.values), INSTALL_FLAGS)
+    arguments = parse(init_container.arguments(found.values), INSTALL_FLAGS)
 
     assert bool(found.warnings) is bool(arguments.problems)
