@@ -15,6 +15,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pyroute2 import IPRoute
@@ -106,6 +107,7 @@ def _lay(
 def _configure(
     interface: str, addresses: Mapping[int, str], gateways: Mapping[int, str]
 ) -> None:
+    _allow_ipv6(interface)
     with IPRoute() as links:
         index = links.link_lookup(ifname=interface)[0]
         links.link("set", index=index, state="up")
@@ -120,6 +122,17 @@ def _configure(
             )
         for version, gateway in gateways.items():
             links.route("add", dst="default", gateway=gateway, family=FAMILIES[version])
+
+
+def _allow_ipv6(interface: str) -> None:
+    """Turn IPv6 on for the cable, where it is off for interfaces to come alone.
+
+    Where it is off for all, loopback's among them, nothing could be redirected.
+    """
+    switches = Path("/proc/sys/net/ipv6/conf")
+    with contextlib.suppress(OSError):
+        if (switches / "all/disable_ipv6").read_text() == "0\n":
+            (switches / interface / "disable_ipv6").write_text("0")
 
 
 def _remove(interface: str) -> None:
