@@ -221,3 +221,18 @@ def test_who_does_not_come_to_the_point(sent: bytes) -> None:
             return await idle.rest()
 
     assert uvloop.run(talk()) == answer(b"b", LAST)
+
+
+def test_no_answer_waits_for_an_acknowledgement() -> None:
+    """Accepted connections have what the listener has: Nagle's algorithm is off."""
+
+    async def app(*_: object) -> None:
+        raise AssertionError("nobody asks")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        Server(app, listener)
+        with (
+            socket.create_connection(listener.getsockname()),
+            listener.accept()[0] as accepted,
+        ):
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
