@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-import proxyinit
+from tests.imports import ROOT, effects, imported
 
-PACKAGE = Path(proxyinit.__file__).parent
 PURE = (
     *("config", "rules", "plan", "iptables_rule", "iptables_save", "reconcile"),
     *("reach", "record", "diagnose", "privileges", "flags", "pflag", "options"),
     *("intervals", "nft_script", "nft_match", "nft_rule", "nft_list", "nft_reconcile"),
+    "printable",
 )
-EFFECTS = {
-    *("os", "subprocess", "socket", "grpc", "click", "time", "logging", "posix"),
-    *("pathlib", "shutil", "io", "select", "fcntl", "random", "threading", "ctypes"),
-}
 COSTLY = (
     *("click", "typing", "re", "dataclasses", "logging", "subprocess", "enum", "json"),
     *("collections", "argparse", "ipaddress", "pathlib", "socket", "signal", "shutil"),
@@ -33,32 +27,17 @@ SEED = (
 )
 
 
-def imported(module: str) -> set[str]:
-    """Names of every module that a module of ours imports, wherever in it."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse((PACKAGE / f"{module}.py").read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            names.add(node.module or "")
-            names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
-
-
 @pytest.mark.parametrize("module", PURE)
 def test_a_pure_module_touches_nothing(module: str) -> None:
     """It imports no door to the machine, not even within a function."""
-    names = imported(module)
-
-    assert {name.partition(".")[0] for name in names} & EFFECTS == set()
+    assert effects(f"proxyinit.{module}") == set()
 
 
 @pytest.mark.parametrize("module", PURE)
 def test_a_pure_module_stands_on_pure_ones(module: str) -> None:
     """Of the package it imports nothing but what is pure itself."""
-    ours = {
-        name.split(".")[1] for name in imported(module) if name.startswith("proxyinit.")
-    }
+    names = imported(f"proxyinit.{module}")
+    ours = {name.split(".")[1] for name in names if name.startswith("proxyinit.")}
 
     assert ours <= set(PURE)
 
@@ -66,7 +45,8 @@ def test_a_pure_module_stands_on_pure_ones(module: str) -> None:
 def test_the_c_library_is_used_for_addresses_alone() -> None:
     """`_socket` gives the pure parsers two functions without state, no socket."""
     for module in PURE:
-        taken = {n for n in imported(module) if n.startswith("_socket.")}
+        names = imported(f"proxyinit.{module}")
+        taken = {name for name in names if name.startswith("_socket.")}
         assert taken <= {
             f"_socket.{name}"
             for name in ("AF_INET", "AF_INET6", "inet_ntop", "inet_pton")
@@ -80,7 +60,7 @@ def loaded(*argv: str) -> set[str]:
     """
     code = (
         "import sys; before = set(sys.modules); "
-        f"sys.path.insert(0, {str(PACKAGE.parent)!r}); "
+        f"sys.path.insert(0, {str(ROOT)!r}); "
         "from proxyinit.entry import main; "
         f"status = main({list(argv)!r}); "
         "sys.stderr.write('\\n'.join(['', 'LOADED', *set(sys.modules) - before])); "
@@ -126,12 +106,12 @@ def test_nftables_is_loaded_where_it_is_used() -> None:
 
 def test_the_package_itself_imports_nothing() -> None:
     """Importing proxyinit is on the way of every start."""
-    assert imported("__init__") == set()
+    assert imported("proxyinit.__init__") == set()
 
 
 def test_the_launcher_imports_the_entry_alone() -> None:
     """The installed program must not bring a wrapper's imports back in."""
-    assert imported("launcher") == {
+    assert imported("proxyinit.launcher") == {
         "os",
         "sys",
         "proxyinit.entry",

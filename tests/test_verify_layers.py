@@ -2,42 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-import proxyinit
+from tests.imports import effects, imported, source
 
-ROOT = Path(proxyinit.__file__).parents[1]
 PURE = tuple(
     f"proxyinit.verify.{name}"
     for name in ("facts", "checks", "readback", "deviation", "sense", "surroundings")
 )
-EFFECTS = {
-    *("os", "subprocess", "socket", "grpc", "click", "time", "logging", "posix"),
-    *("pathlib", "shutil", "io", "select", "fcntl", "random", "threading", "ctypes"),
-    *("pyroute2", "rich", "multiprocessing", "concurrent"),
-}
-
-
-def source(module: str) -> Path:
-    """The file of a module, by its dotted name."""
-    return ROOT.joinpath(*module.split(".")).with_suffix(".py")
-
-
-def imported(module: str) -> set[str]:
-    """Names of every module that a module of ours imports, wherever in it."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(source(module).read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            names.add(node.module or "")
-            names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
 
 
 @pytest.mark.parametrize("module", PURE)
@@ -49,9 +24,8 @@ def test_what_judges_touches_nothing(module: str) -> None:
         if name in seen or not source(name).exists():
             continue
         seen.add(name)
-        names = imported(name)
-        assert {n.partition(".")[0] for n in names} & EFFECTS == set(), name
-        todo += [n for n in names if n.startswith("proxyinit.")]
+        assert effects(name) == set(), name
+        todo += [n for n in imported(name) if n.startswith("proxyinit.")]
 
 
 @pytest.mark.parametrize("module", ["proxyinit.entry", "proxyinit.cli"])
