@@ -130,7 +130,11 @@ class Worker:
             backend = Path(folder) / "grpc.sock"
             await _start(server, f"unix:{backend}")
             terminator = Terminator(backend, lambda: files.context)
-            self.port = terminator.start(host, port)
+            try:
+                self.port = terminator.start(host, port)
+            except IssuerError:
+                await server.stop(0)  # else it complains when nothing is left of it
+                raise
             self._watch(reloader, files)
             _log.info("starting gRPC server with TLS on %s:%d", host, self.port)
             yield

@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -381,6 +382,28 @@ def test_without_the_right_to_review_it_does_not_start(
             "reviews: RBAC: not allowed"
         )
         assert program.process.wait(20) == 1
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param((), id="plaintext"),
+        pytest.param(("--tls-cert", "--tls-key"), id="TLS"),
+    ],
+)
+def test_an_address_that_is_taken_is_told(
+    folder: Path, api: KubernetesApi, issuer: CA, names: Sequence[str]
+) -> None:
+    """The error is the last that is said: no traceback of what was started before."""
+    files = issuer.leaf("service.example").write(folder, "service")
+    tls = (word for name, path in zip(names, files) for word in (name, str(path)))  # noqa: B905  (or none)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with running(*arguments(folder, api, "--addr", address, *tls)) as program:
+            program.until("^Error: can't listen on 127.0.0.1")
+            assert program.process.stderr is not None
+            assert program.process.stderr.read() == ""
+            assert program.process.wait(20) == 1
 
 
 def test_a_port_that_is_taken_is_told(folder: Path, api: KubernetesApi) -> None:
