@@ -93,6 +93,27 @@ def test_who_is_not_joined_goes_when_patience_ends(count: int) -> None:
     asyncio.run(test())
 
 
+def test_nobody_overtakes_and_groups_follow_groups() -> None:
+    """However long the first has waited, and also right after a group has gone."""
+
+    async def test() -> None:
+        clock = Clock()
+        turns = await busy(clock)
+        taken: list[int] = []
+        early = tasks(turns, taken, 0)
+        await settle()
+        clock.now_s += 2 * PATIENCE_S
+        await asyncio.gather(*early, *tasks(turns, taken, 1))
+        assert taken == [0, 1]
+        next_group = tasks(turns, taken, 2, 3)
+        await settle()
+        assert taken == [0, 1]
+        await asyncio.gather(*next_group)
+        assert taken == [0, 1, 2, 3]
+
+    asyncio.run(test())
+
+
 def test_who_is_cancelled_keeps_nobody_waiting() -> None:
     """The clients of the others still have their deadlines."""
 
