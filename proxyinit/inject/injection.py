@@ -10,6 +10,7 @@ import orjson
 from proxyinit.inject import annotations as keys
 from proxyinit.inject import opaque, patch
 from proxyinit.inject.decision import Origin
+from proxyinit.inject.errors import Malformed
 from proxyinit.inject.owner import Owner
 from proxyinit.inject.patch import Operation
 from proxyinit.inject.recipe import Recipe, Rendered, recipe, render
@@ -73,6 +74,8 @@ def inject(request: Request, render: Render = render) -> Injected:
     left out, with a warning. On the command line it is an error, as with upstream.
     """
     workload = request.workload
+    if workload.template is None or workload.template.get("spec") is None:
+        raise Malformed("expected a pod's spec, found none")
     extra = extra_annotations(request)
     made = recipe(
         workload,

@@ -23,12 +23,14 @@ class Additions:
     """What a pod's spec gets, which is at the pointer `at`.
 
     `init` may be the validator; `volumes_first` are in front of it. `init_at` and
-    `proxy_at` are places below the spec. Lists that are not there yet are made.
+    `proxy_at` are places below the spec. Lists that are not there yet are made; a pod
+    has containers, unless it is none.
     """
 
     at: str
     no_volumes: bool
     no_init_containers: bool
+    no_containers: bool
     volumes_first: Sequence[Object]
     init: Object
     init_at: str
@@ -51,6 +53,8 @@ def inject(additions: Additions) -> list[Operation]:
         operations.append(add(f"{at}/volumes", []))
     if additions.no_init_containers:
         operations.append(add(f"{at}/initContainers", []))
+    if additions.no_containers:
+        operations.append(add(f"{at}/containers", []))
     operations += [add(f"{at}/volumes/-", item) for item in additions.volumes_first]
     operations.append(add(f"{at}/{additions.init_at}", additions.init))
     if additions.debug is not None:

@@ -27,7 +27,7 @@ from proxyinit.inject.env import environment
 from proxyinit.inject.overrides import SHAPING, overridden, wants_debug
 from proxyinit.inject.patch import Operation
 from proxyinit.inject.values import Values
-from proxyinit.inject.workload import Object, Workload
+from proxyinit.inject.workload import Object, Workload, objects
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -37,7 +37,7 @@ class Recipe(NamedTuple):
 
     `prefix` is the pod template's JSON pointer. `annotations` are those that are read,
     `env_layers` the texts of additional variables. `lenient` leaves out what can't be
-    rendered. `no_volumes` and `no_init_containers` say that there are none yet.
+    rendered. `no_volumes` and its like say that there are none yet.
     """
 
     prefix: str
@@ -49,6 +49,7 @@ class Recipe(NamedTuple):
     pod: FromPod
     no_volumes: bool
     no_init_containers: bool
+    no_containers: bool
     lenient: bool
 
 
@@ -74,7 +75,10 @@ def recipe(
     *,
     lenient: bool,
 ) -> Recipe:
-    """The recipe of a workload, with the annotations that count for it."""
+    """The recipe of a workload, with the annotations that count for it.
+
+    Raises `Malformed`.
+    """
     shaping = [
         item
         for item in annotations.items()
@@ -90,8 +94,9 @@ def recipe(
         named_ports=tuple(named.items()),
         inbound_ports=opaque.inbound_ports(workload),
         pod=containers.from_pod(workload),
-        no_volumes=not spec.get("volumes"),
+        no_volumes=not objects(spec, "volumes"),
         no_init_containers=not spec.get("initContainers"),
+        no_containers=spec.get("containers") is None,
         lenient=lenient,
     )
 
@@ -129,6 +134,7 @@ def _additions(
     else:
         init_at = "initContainers/-"
         proxy_at = "containers/0" if own.wait else "containers/-"
+    joins = has_debug or not own.native_sidecar
     init: Object = (
         containers.validator(values) if cni else init_container.init(values, made.pod)
     )
@@ -136,6 +142,7 @@ def _additions(
         at=f"{made.prefix}/spec",
         no_volumes=made.no_volumes,
         no_init_containers=made.no_init_containers,
+        no_containers=made.no_containers and joins,
         volumes_first=() if cni else (volumes.xtables(values.init.mount_name),),
         init=init,
         init_at=init_at,

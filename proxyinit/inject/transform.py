@@ -9,7 +9,7 @@ from typing import Any
 from proxyinit.inject import annotations as keys
 from proxyinit.inject import patch
 from proxyinit.inject.decision import Decision, Origin, Reason, decide
-from proxyinit.inject.errors import Malformed, Unrenderable
+from proxyinit.inject.errors import Unrenderable
 from proxyinit.inject.injection import Request, inject
 from proxyinit.inject.recipe import Recipe, Rendered, render
 from proxyinit.inject.report import Outcome
@@ -84,8 +84,6 @@ class Injection:
         if not self.manual:
             operations = patch.annotate(workload, self._marks(workload))
             return patch.apply(workload.document, operations), ()
-        if workload.template is None or workload.template.get("spec") is None:
-            raise Malformed("expected a pod's spec, found none")
         request = Request(
             workload=_as_named(self._flags_win(workload)),
             values=self.values,

@@ -82,6 +82,8 @@ def test_bodies_that_are_no_reviews(
     [
         pytest.param({"spec": {"containers": {}}}, id="containers are an object"),
         pytest.param({"spec": [], "metadata": {}}, id="spec is a list"),
+        pytest.param({"spec": None, "metadata": {}}, id="no spec"),
+        pytest.param({"spec": {"containers": [], "volumes": 1}}, id="volumes 1"),
         pytest.param({"metadata": "web"}, id="metadata is text"),
         pytest.param({"kind": "Job", "spec": {}}, id="no template"),
         pytest.param(
@@ -128,6 +130,31 @@ def test_odd_objects_are_injected(bench: Bench, found: dict[str, Any]) -> None:
 
     assert reply.response["allowed"] is True
     assert "initContainers" in jsonpatch.apply_patch(found, reply.patch)["spec"]
+
+
+@pytest.mark.parametrize("spec", [{}, {"containers": None}, {"containers": []}])
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        pytest.param({"proxy-enable-native-sidecar": "false"}, id="not native"),
+        pytest.param(
+            {"proxy-enable-native-sidecar": "0", "proxy-await": "disabled"},
+            id="without await",
+        ),
+        pytest.param({"enable-debug-sidecar": "true"}, id="debug"),
+    ],
+)
+def test_no_containers_to_stand_beside(
+    bench: Bench, annotations: dict[str, str], spec: dict[str, Any]
+) -> None:
+    """The patch applies; what the API server thinks of such a pod is its own affair."""
+    found = pod(
+        annotations={f"config.linkerd.io/{k}": v for k, v in annotations.items()}
+    )
+    found["spec"] = spec
+
+    patched = jsonpatch.apply_patch(found, bench.ask(found).patch)
+    assert len(patched["spec"]["containers"]) == 1
 
 
 def test_numbers_in_annotations_are_read(bench: Bench) -> None:
@@ -193,10 +220,12 @@ JSON = st.recursive(
 @example(body=json.dumps(review({"kind": "Pod", "spec": {"volumes": 1}})).encode())
 @example(body=b'{"a":' * 5000)
 def test_random_bodies(bench: Bench, body: bytes) -> None:
-    """Every answer that is none has its reason in the log, and no bug is met."""
+    """No bug is met; patches apply, and what is no answer has a reason in the log."""
     bench.lines.clear()
     reply = bench.post(body)
 
     assert reply.status in (200, 400), bench.lines
     if reply.status != 200:
         assert bench.said(" level=error ", "Reason: ")
+    elif body and reply.patch:
+        jsonpatch.apply_patch(reply.review["request"]["object"], reply.patch)

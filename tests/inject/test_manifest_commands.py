@@ -12,6 +12,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+import yaml
 
 from proxyinit.inject import sources
 from proxyinit.inject.cli import main
@@ -281,6 +282,23 @@ def test_a_pod_that_opted_out_is_no_error(run: Run, tmp_path: Path) -> None:
 
     assert (status, out) == (0, text + "---\n")
     assert 'pod "a" skipped\n' in err
+
+
+@pytest.mark.parametrize("flag", ["--native-sidecar=false", "--enable-debug-sidecar"])
+@pytest.mark.parametrize("spec", ["{}", "{containers: }", "{containers: []}"])
+def test_a_pod_without_containers(
+    run: Run, tmp_path: Path, spec: str, flag: str
+) -> None:
+    """It gets what is added; whether it is a pod is for Kubernetes to say."""
+    (tmp_path / "pod").write_text(f"kind: Pod\nmetadata: {{name: a}}\nspec: {spec}\n")
+    (tmp_path / "ca").write_text("-----BEGIN CERTIFICATE-----")
+    known = ("--manual", "--ignore-cluster", "--trust-anchors", tmp_path / "ca", "-vv1")
+
+    status, out, _ = run("inject", *known, flag, tmp_path / "pod")
+
+    assert status == 0
+    (document, _) = yaml.safe_load_all(out)
+    assert len(document["spec"]["containers"]) == 1
 
 
 def test_udp_is_a_warning(run: Run, tmp_path: Path) -> None:
