@@ -161,8 +161,6 @@ class Tables:
 
     def _list(self, backend: Backend) -> Ruleset:
         """Our native table; empty when there is none."""
-        from proxyinit.nft_list import parse as parse_listing  # noqa: PLC0415
-
         # Numbers for all that has a name: once was not enough before nft 0.9.1,
         # and looking names up can mean asking a directory server.
         argv = [backend.programs[INET].save, "-nnn", "list", "table", "inet", OUR_TABLE]
@@ -174,6 +172,8 @@ class Tables:
             listing = ""
         self._log.debug(" ".join(argv), stdout=listing)
         self.dumps[INET] = listing
+        from proxyinit.nft_list import parse as parse_listing  # noqa: PLC0415
+
         try:
             return parse_listing(listing)
         except DumpError as error:
