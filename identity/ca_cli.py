@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from identity import ca as authorities
 from identity.ca_files import Files, UnusableParent, read_authority, write
+from identity.commands import Command
 from identity.issuer import path
 from identity.issuer.config import parse_duration
 
@@ -35,9 +36,29 @@ class Lifetime(click.ParamType[dt.timedelta]):
         except ValueError:
             found = dt.timedelta(0)
         if found < dt.timedelta(seconds=1):
-            self.fail(f"expected a duration such as {ONE_YEAR}, got {value!r}", param)
-        del ctx
+            told = f"expected a duration such as {ONE_YEAR}, got {value!r}"
+            self.fail(told, param, ctx)
+        try:
+            _now() + found
+        except OverflowError:
+            self.fail(f"{value!r} ends after the year 9999", param, ctx)
         return found
+
+
+class CommonName(click.ParamType[str]):
+    """A name that X.509 has room for."""
+
+    name = "text"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Take the text as it is."""
+        text = str(value)
+        if not 1 <= len(text) <= 64:
+            told = f"expected 1 to 64 characters, as X.509 has it, got {len(text)}"
+            self.fail(told, param, ctx)
+        return text
 
 
 def _output(certificate: str, key: str) -> Callable[[Any], Any]:
@@ -77,7 +98,13 @@ def _output(certificate: str, key: str) -> Callable[[Any], Any]:
     return decorate
 
 
-@click.group()
+class Group(click.Group):
+    """Commands that tell all mistakes."""
+
+    command_class = Command
+
+
+@click.group(cls=Group)
 def ca() -> None:
     r"""Make a trust anchor and an issuer, as `step certificate create` does.
 
@@ -92,6 +119,7 @@ def ca() -> None:
 @ca.command()
 @click.option(
     "--name",
+    type=CommonName(),
     default="root.linkerd.cluster.local",
     show_default=True,
     help="Common name.",
@@ -110,13 +138,14 @@ def root(  # noqa: PLR0913  (options)
     """Make a root: what all workloads of a mesh trust."""
     private = _new_key()
     validity, serial = _validity(lifetime), _serial()
-    made = authorities.create_root(_checked(name), private, validity, serial)
+    made = authorities.create_root(name, private, validity, serial)
     _deliver(made, Files(cert, key), force=force, form=form)
 
 
 @ca.command()
 @click.option(
     "--name",
+    type=CommonName(),
     default="identity.linkerd.cluster.local",
     show_default=True,
     help="Common name; not the root's.",
@@ -163,8 +192,7 @@ def issuer(  # noqa: PLR0913  (options)
         path.check_authority(parent.certificate, 1)
     except path.NoPath as error:
         raise UnusableParent(f"{parent_cert}: {error}") from error
-    subject = authorities.common_name(_checked(name))
-    if subject == parent.certificate.subject:
+    if authorities.common_name(name) == parent.certificate.subject:
         raise click.UsageError(f"--name: {name!r} is the root's, take another")
     private = _new_key()
     made = authorities.create_issuer(
@@ -187,12 +215,6 @@ def _deliver(
     click.echo(f"valid until  {end:%Y-%m-%d %H:%M:%S} UTC")
 
 
-def _checked(name: str) -> str:
-    if not 1 <= len(name) <= 64:
-        raise click.UsageError("--name: expected 1 to 64 characters, as X.509 has it")
-    return name
-
-
 def _new_key() -> ec.EllipticCurvePrivateKey:
     return ec.generate_private_key(ec.SECP256R1())
 
@@ -207,7 +229,4 @@ def _now() -> dt.datetime:
 
 def _validity(lifetime: dt.timedelta) -> authorities.Validity:
     now = _now().replace(microsecond=0)
-    try:
-        return authorities.Validity(not_before=now, not_after=now + lifetime)
-    except OverflowError as error:
-        raise click.UsageError("--lifetime: ends after the year 9999") from error
+    return authorities.Validity(not_before=now, not_after=now + lifetime)

@@ -221,6 +221,15 @@ def test_mistakes_exit_with_2_and_write_nothing(
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    """Whoever corrects a command line does it once."""
+    result = ca(tmp_path, "root", "--name", "", "--lifetime=1d", "--nope", "--format=x")
+    assert result.exit_code == 2
+    assert "Error: 4 mistakes" in result.output
+    for option in ("--name", "--lifetime", "--nope", "--format"):
+        assert f"'{option}'" in result.output
+
+
 def test_a_folder_that_is_missing_is_told(tmp_path: Path) -> None:
     """What can't be written is an error of one line, and leaves nothing behind."""
     result = ca(tmp_path, "root", "--cert", "ca.crt", "--key", "none/ca.key")
