@@ -86,6 +86,7 @@ def recipe(
     ]
     named = opaque.named_ports(workload) if keys.OPAQUE_PORTS in annotations else {}
     spec = workload.spec
+    objects(spec, "volumes")  # raises where it is no list of them
     return Recipe(
         prefix=workload.prefix,
         annotations=tuple(sorted(shaping)),
@@ -94,7 +95,7 @@ def recipe(
         named_ports=tuple(named.items()),
         inbound_ports=opaque.inbound_ports(workload),
         pod=containers.from_pod(workload),
-        no_volumes=not objects(spec, "volumes"),
+        no_volumes=not spec.get("volumes"),
         no_init_containers=not spec.get("initContainers"),
         no_containers=spec.get("containers") is None,
         lenient=lenient,
