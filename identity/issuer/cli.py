@@ -31,8 +31,14 @@ from identity.issuer.config import (
     split_address,
 )
 from identity.issuer.policy import Domain
+from proxyinit import __version__
 
-_LEVEL_NAMES = {"warn": "warning", "trace": "debug"}
+_LEVEL_NAMES = {
+    "panic": "error",
+    "fatal": "error",
+    "warn": "warning",
+    "trace": "debug",
+}
 """Levels by the names that upstream has for them."""
 
 _SINGLE_DASH = re.compile(r"-[a-z][a-z-]+(=.*)?", re.DOTALL)
@@ -243,6 +249,9 @@ def _duration(
     return found or zero
 
 
-issuer = GoCommand(
-    "issuer", params=list(_OPTIONS), callback=_serve, help=_HELP, check=_mistakes
+_say_version = click.version_option(__version__, message="%(version)s")
+issuer = _say_version(
+    GoCommand(
+        "issuer", params=list(_OPTIONS), callback=_serve, help=_HELP, check=_mistakes
+    )
 )

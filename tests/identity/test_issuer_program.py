@@ -30,6 +30,7 @@ from identity.issuer.config import IssuerConfig, parse_duration, split_address
 from identity.testing import CA, KubernetesApi
 from identity.testing.calls import calling, outcome, request
 from identity.testing.service import write_issuer
+from proxyinit import __version__
 
 CHART = [
     *("-controller-namespace=linkerd", "-identity-trust-domain=cluster.local"),
@@ -62,6 +63,20 @@ def test_the_arguments_of_linkerd_s_chart_work() -> None:
     assert config.lifetime == dt.timedelta(hours=24)
     assert config.skew == dt.timedelta(seconds=20)
     assert (config.api_calls_per_s, config.api_burst) == (100, 200)
+
+
+def test_the_version_is_told_as_upstream_does() -> None:
+    """`-version` prints it and nothing else, whatever else is on the line."""
+    result = CliRunner().invoke(command, ["issuer", *CHART, "-version"])
+    assert (result.exit_code, result.output) == (0, f"{__version__}\n")
+
+
+@pytest.mark.parametrize(
+    "level", ["panic", "fatal", "error", "warn", "warning", "info", "debug", "trace"]
+)
+def test_every_level_of_upstream_is_known(level: str) -> None:
+    """Manifests may name any of them."""
+    assert configured("-log-level", level).log_level == level
 
 
 def test_defaults_are_upstream_s() -> None:
