@@ -289,6 +289,23 @@ def test_a_slow_api_is_given_up(api: KubernetesApi, tmp_path: Path) -> None:
         review(client, api.token("emojivoto", "web"))
 
 
+def test_the_environment_sends_no_token_elsewhere(
+    api: KubernetesApi,
+    client: KubernetesClient,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No proxy, no netrc and no other bundle of authorities is looked at."""
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login a password b\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "netrc"))
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.setenv("no_proxy", "")
+    check_access(client)
+    assert len(api.calls) == 1
+
+
 def test_another_server_is_not_trusted(api: KubernetesApi, tmp_path: Path) -> None:
     """A server whose certificate the mounted CA did not sign learns no token."""
     api.write_mount(tmp_path)
