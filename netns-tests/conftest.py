@@ -19,7 +19,6 @@ from proxyinit.lab import Lab, Namespace
 # Modules beside the tests are scaffolding of more than one of them.
 sys.path.insert(0, str(Path(__file__).parent))
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 NEEDED = ("iptables-legacy", "ip6tables-legacy", "iptables-nft", "nft", "strace")
 
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
-import sys
-from pathlib import Path
 
 import pytest
+from installed import PROGRAM
 
 from proxyinit.backend import title
 from proxyinit.host import Host
 from proxyinit.lab import WORLD, Lab, Namespace
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 ARGUMENTS = ("-p", "4143", "-o", "4140", "-u", "2102")
 OTHER = {"legacy": "nft", "nft": "legacy"}
 PAIRS = [
@@ -21,8 +19,6 @@ PAIRS = [
     for first, second in itertools.permutations(("legacy", "nft", "nftables"), 2)
 ]
 FRONTENDS = ("iptables-legacy", "ip6tables-legacy", "iptables-nft", "ip6tables-nft")
-
-
 NATIVE = ["nft", "list", "table", "inet", "proxy_init"]
 
 

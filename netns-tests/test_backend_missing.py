@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from installed import PROGRAM
 
 from proxyinit.backend import title
 from proxyinit.lab import Namespace
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 ARGUMENTS = ("-p", "4143", "-o", "4140", "-u", "2102")
 SBIN = Path(shutil.which("iptables-legacy") or "/usr/sbin").parent
 """Where this machine has its iptables; each test puts its own folder there."""

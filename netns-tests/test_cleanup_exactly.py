@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from installed import PROGRAM, sh
 
 from proxyinit.lab import WORLD, Lab, Namespace
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 ARGUMENTS = ("-p", "4143", "-o", "4140", "-u", "2102")
 MODES = ("legacy", "nft")
 PREFIXES = ("iptables", "ip6tables")
@@ -86,11 +85,6 @@ def ours(namespace: Namespace) -> list[str]:
         found += re.findall(pattern, nat)
     tables = namespace.exec(["nft", "list", "tables", "inet"]).stdout
     return found + re.findall(r"table inet proxy_init\n", tables)
-
-
-def sh(namespace: Namespace, script: str) -> None:
-    done = namespace.exec(["sh", "-ec", script])
-    assert done.returncode == 0, done.stderr
 
 
 def install(namespace: Namespace, mode: str) -> None:

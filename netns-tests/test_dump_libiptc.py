@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from installed import PROGRAM
 
 from proxyinit.config import RedirectConfig, parse_ports, parse_subnet
 from proxyinit.lab import Namespace
@@ -36,7 +36,6 @@ from proxyinit.rules import (
 if TYPE_CHECKING:
     from proxyinit.rules import Version
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 
 WITNESS = """
 import iptc, json, sys

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 import socket
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
+from installed import install, printed
 
 from proxyinit.lab import Namespace
-
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 
 LINKERD = (
     *("--incoming-proxy-port", "4143", "--outgoing-proxy-port", "4140"),
@@ -86,19 +83,6 @@ def mode(iptables_mode: str) -> str:
     return iptables_mode
 
 
-def install(namespace: Namespace, *arguments: str) -> None:
-    """Run proxy-init to success."""
-    done = namespace.exec([PROGRAM, *arguments])
-    assert done.returncode == 0, done.stderr
-
-
-def printed(namespace: Namespace, *argv: str) -> str:
-    """What a program prints, without comments and with counters at zero."""
-    done = namespace.exec(argv)
-    assert done.returncode == 0, done.stderr
-    return re.sub(r"\[\d+:\d+\]", "[0:0]", re.sub(r"(?m)^#.*\n", "", done.stdout))
-
-
 def rules_of(dump: str) -> list[str]:
     """The rules of a dump."""
     return re.findall(r"(?m)^-A .*$", dump)
@@ -124,7 +108,7 @@ def test_every_dump_has_the_logged_rules(
     namespace: Namespace, mode: str, version: int
 ) -> None:
     """Through either frontend and in either family, rule for rule in order."""
-    install(namespace, *LINKERD, "--iptables-mode", mode)
+    install(namespace, *LINKERD, mode=mode)
     program = f"ip{'' if version == 4 else '6'}tables-{mode}"
     dump = printed(namespace, f"{program}-save", "-t", "nat")
     assert rules_of(dump) == rules_of(LOGGED)
@@ -137,7 +121,7 @@ def test_chains_are_listed_by_their_names(
     namespace: Namespace, mode: str, version: int, chain: str
 ) -> None:
     """``-S CHAIN`` and ``-L CHAIN``, as people and dashboards use them."""
-    install(namespace, *LINKERD, "--iptables-mode", mode)
+    install(namespace, *LINKERD, mode=mode)
     program = f"ip{'' if version == 4 else '6'}tables-{mode}"
     specification = printed(namespace, program, "-t", "nat", "-S", chain)
     expected = [f"-N {chain}"]

@@ -7,16 +7,13 @@ other words for the same rule would fail, or write for ever.
 from __future__ import annotations
 
 import ipaddress
-import sys
-from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from installed import PROGRAM
 
 from proxyinit.lab import Namespace
 from proxyinit.lab.tables import dump, versions_of
-
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 
 ids = st.one_of(st.integers(0, 4294967294), st.sampled_from([0, 2**31, 4294967294]))
 ports = st.integers(1, 65535)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
+from installed import PROGRAM, install, printed
 
 from proxyinit.lab import Namespace
-
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 
 LINKERD = (
     *("--incoming-proxy-port", "4143", "--outgoing-proxy-port", "4140"),
@@ -27,19 +23,6 @@ LINKERD = (
 def mode(iptables_mode: str) -> str:
     """The backends of iptables, which this module is about."""
     return iptables_mode
-
-
-def install(namespace: Namespace, *arguments: str) -> None:
-    """Run proxy-init to success."""
-    done = namespace.exec([PROGRAM, *arguments])
-    assert done.returncode == 0, done.stderr
-
-
-def printed(namespace: Namespace, *argv: str) -> str:
-    """What a program prints, without comments and with counters at zero."""
-    done = namespace.exec(argv)
-    assert done.returncode == 0, done.stderr
-    return re.sub(r"\[\d+:\d+\]", "[0:0]", re.sub(r"(?m)^#.*\n", "", done.stdout))
 
 
 @pytest.fixture
@@ -225,8 +208,6 @@ CONFIGURATIONS = [
         id="every source",
     ),
 ]
-
-
 CHAINS = ("PREROUTING", "OUTPUT", "PROXY_INIT_REDIRECT", "PROXY_INIT_OUTPUT")
 
 
@@ -252,7 +233,7 @@ def test_side_by_side_with_upstreams_commands(
     namespace: Namespace, second: Namespace, mode: str, configuration: Upstream
 ) -> None:
     """Every dump and listing of both namespaces is the same text."""
-    install(namespace, *configuration.arguments, "--iptables-mode", mode)
+    install(namespace, *configuration.arguments, mode=mode)
     for version, family in ((4, "ip"), (6, "ip6")):
         program = f"{family}tables-{mode} -t nat"
         commands = configuration.commands(version)
@@ -284,7 +265,7 @@ def test_side_by_side_among_rules_of_others(
         for command in commands:
             done = place.exec([f"iptables-{mode}", "-t", "nat", *command.split()])
             assert done.returncode == 0, done.stderr
-    install(namespace, *LINKERD, "--ipv6=false", "--iptables-mode", mode)
+    install(namespace, *LINKERD, "--ipv6=false", mode=mode)
     dumps = [printed(place, f"iptables-{mode}-save") for place in (namespace, second)]
     assert dumps[0] == dumps[1]
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from installed import PROGRAM
 
 from proxyinit.lab import POD, WORLD, Lab, Namespace
 from proxyinit.lab.namespace import version_of
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 INSTALL = ("-p", "4143", "-o", "4140", "-u", "2102")
 
 

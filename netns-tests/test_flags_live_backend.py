@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from installed import PROGRAM
 
 from proxyinit.lab import Namespace
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 LINKERD = ("-p", "4143", "-o", "4140", "-u", "2102")
 OTHER = (*LINKERD, "--inbound-ports-to-ignore", "25")
 SBIN = "/usr/sbin"

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from installed import PROGRAM
 
 from proxyinit.lab import Answer, Lab, Namespace
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 LINKERD = ("-p", "4143", "-o", "4140", "-u", "2102")
 CLOSE_WAIT = "net/netfilter/nf_conntrack_tcp_timeout_close_wait"
 VERSIONS = ("ip", "ip6")

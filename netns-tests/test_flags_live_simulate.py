@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from installed import PROGRAM, sh
 
 from proxyinit.lab import Namespace
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 LINKERD = ("-p", "4143", "-o", "4140", "-u", "2102")
 MUCH = (
     *("-p", "4143", "-o", "4140", "-u", "2102,0", "-g", "7"),
@@ -41,11 +40,6 @@ def run(
 ) -> CompletedProcess[str]:
     """Run proxy-init, started by another program if one is given."""
     return namespace.exec([*through, *program, *arguments])
-
-
-def sh(namespace: Namespace, script: str) -> None:
-    done = namespace.exec(["sh", "-ec", script])
-    assert done.returncode == 0, done.stderr
 
 
 def state(namespace: Namespace) -> list[str]:
@@ -308,8 +302,6 @@ WEAK = [
     pytest.param((*WITHOUT_IPTABLES, *AS_NOBODY), "is not installed", id="neither"),
     pytest.param((*WITHOUT_IPTABLES, "env", "-i"), "is not installed", id="no PATH"),
 ]
-
-
 DENIED = {
     "legacy": "only root may see it",
     "nft": "Permission denied (you must be root)",

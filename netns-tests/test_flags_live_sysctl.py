@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from installed import PROGRAM
 
 from proxyinit.lab import Namespace
 from proxyinit.lab.tables import live, versions_of
 from proxyinit.reconcile import ours
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 LINKERD = ("-p", "4143", "-o", "4140", "-u", "2102")
 NAME = "net.netfilter.nf_conntrack_tcp_timeout_close_wait"
 FILE = f"/proc/sys/{NAME.replace('.', '/')}"

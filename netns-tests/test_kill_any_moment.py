@@ -8,11 +8,12 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from installed import PROGRAM
 
 from proxyinit.backend import NFTABLES
 from proxyinit.config import RedirectConfig
@@ -24,7 +25,6 @@ from proxyinit.rules import PortRange
 if TYPE_CHECKING:
     from proxyinit.rules import Version
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 CONFIGS = {
     "A": RedirectConfig(4143, 4140, (2102,)),
     "B": RedirectConfig(5143, 5140, (2102, 0), (), (), (PortRange(4190, 4567),)),

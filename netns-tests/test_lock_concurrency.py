@@ -6,11 +6,11 @@ import contextlib
 import fcntl
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from installed import PROGRAM
 
 from proxyinit.backend import KINDS, PLACES
 from proxyinit.config import RedirectConfig
@@ -18,7 +18,6 @@ from proxyinit.lab import Namespace
 from proxyinit.lab.tables import live, planned
 from proxyinit.reconcile import differences, ours
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 CONFIGS = {
     ("-p", "4143", "-o", "4140", "-u", "2102"): RedirectConfig(4143, 4140, (2102,)),
     ("-p", "5143", "-o", "5140", "-u", "0"): RedirectConfig(5143, 5140, (0,)),

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from installed import PROGRAM
 
 from proxyinit.lab import Namespace
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 ARGUMENTS = ("-p", "4143", "-o", "4140", "-u", "2102")
 WAIT = ("--lock-wait-secs", "1")
 ON_NF_TABLES = ("nft", "nftables")

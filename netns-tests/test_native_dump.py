@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from installed import PROGRAM
 
 from proxyinit.config import RedirectConfig, parse_ports, parse_subnet
 from proxyinit.lab import Namespace
@@ -18,7 +17,6 @@ from proxyinit.nft_script import render
 from proxyinit.plan import plan_inet
 from proxyinit.rules import Extension
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 MODE = ("--iptables-mode", "nftables")
 ARGUMENTS = (
     *("-p", "4143", "-o", "4140", "-u", "2102,0", "-g", "7"),

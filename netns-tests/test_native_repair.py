@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from installed import PROGRAM, sh
 
 from proxyinit.config import RedirectConfig, parse_subnet
 from proxyinit.lab import WORLD, Lab, Namespace, load
@@ -15,7 +16,6 @@ from proxyinit.lab.tables import dump, live, planned
 from proxyinit.reconcile import differences
 from proxyinit.rules import INET, PortRange
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 MODE = ("--iptables-mode", "nftables")
 ARGUMENTS = (
     *("-p", "4143", "-o", "4140", "-u", "2102"),
@@ -54,11 +54,6 @@ table ip proxy_init {
 	}
 }
 """
-
-
-def sh(namespace: Namespace, script: str) -> None:
-    done = namespace.exec(["sh", "-ec", script])
-    assert done.returncode == 0, done.stderr
 
 
 def install(namespace: Namespace, *through: str) -> str:

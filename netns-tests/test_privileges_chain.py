@@ -17,11 +17,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from installed import PROGRAM
 
 import proxyinit
 from proxyinit.lab import Namespace
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 ARGUMENTS = ("-p", "4143", "-o", "4140", "-u", "2102")
 SBIN = Path(shutil.which("iptables-legacy") or "/usr/sbin").parent
 NOBODY = "65534"

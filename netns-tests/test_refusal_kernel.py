@@ -9,15 +9,14 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from installed import PROGRAM
 
 from proxyinit.backend import title
 from proxyinit.lab import Namespace
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 ARGUMENTS = ("-p", "4143", "-o", "4140", "-u", "2102")
 FRONTENDS = ("iptables-legacy", "ip6tables-legacy", "iptables-nft", "ip6tables-nft")
 ON_LEGACY, ON_NFT = set(FRONTENDS[:2]), set(FRONTENDS[2:])

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from installed import PROGRAM
 
 from proxyinit import reconcile
 from proxyinit.lab import Namespace
 from proxyinit.lab.tables import live, versions_of
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 ARGUMENTS = ("-p", "4143", "-o", "4140", "-u", "2102")
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
+from installed import PROGRAM, sh
 
 from proxyinit.backend import ALL_VERSIONS, program_name
 from proxyinit.config import RedirectConfig
@@ -18,7 +18,6 @@ from proxyinit.plan import plan
 from proxyinit.reconcile import differences
 from proxyinit.rules import PortRange
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 ARGUMENTS = (
     *("-p", "4143", "-o", "4140", "-u", "2102"),
     *("--inbound-ports-to-ignore", "4190,4191,4567-4568"),
@@ -118,11 +117,6 @@ def sorted_chains(lines: list[str]) -> list[str]:
     """Chain declarations in one order: nft lists a chain made anew last."""
     chains = sorted(line for line in lines if line.startswith(":"))
     return chains + [line for line in lines if not line.startswith(":")]
-
-
-def sh(namespace: Namespace, script: str) -> None:
-    done = namespace.exec(["sh", "-ec", script])
-    assert done.returncode == 0, done.stderr
 
 
 def install(namespace: Namespace, mode: str) -> str:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
+from installed import PROGRAM
 
 from proxyinit.lab import POD, WORLD, Lab, Load, load
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 FIRST = ("-p", "4143", "-o", "4140", "-u", "2102")
 OTHER = (*FIRST, "--inbound-ports-to-ignore", "4190,4191,5000-6000", "-g", "2102")
 RERUNS = 20

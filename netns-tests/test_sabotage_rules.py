@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from pathlib import Path
 
 import pytest
 from damages import DAMAGES, Damage
+from installed import PROGRAM
 from saboteur import Saboteur
 
 from proxyinit.config import RedirectConfig, parse_subnet
@@ -21,7 +20,6 @@ from proxyinit.verify.checks import FAIL
 from proxyinit.verify.node import Question, Report, examine
 from proxyinit.verify.readback import Wanted
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 ARGUMENTS = (
     *("-p", "4143", "-o", "4140", "-u", "2102"),
     *("--inbound-ports-to-ignore", "4190", "--outbound-ports-to-ignore", "4567"),

@@ -5,35 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
+from answers import app_at, proxy_for
+from installed import install
 
 from proxyinit.lab import POD, PROXY_UID, Answer, Lab, ask
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 PORTS = ("-p", "4143", "-o", "4140")
 LINKERD = (*PORTS, "-u", "2102")
-
-
-def install(lab: Lab, mode: str, *arguments: str) -> str:
-    """Run proxy-init in the pod to success; what it logged."""
-    done = lab.pod.exec([PROGRAM, *arguments, "--iptables-mode", mode])
-    assert done.returncode == 0, done.stderr
-    return done.stderr
-
-
-def proxy_for(version: int, port: int) -> Answer:
-    """The proxy's answer to a connection to this port of the pod."""
-    return Answer("proxy", 4143, (POD[version], port))
-
-
-def app_at(port: int) -> Answer:
-    """The application's answer: it was reached without the proxy."""
-    return Answer("app", port)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +155,7 @@ def test_who_answers_at_which_port(
     """The proxy gets what is redirected, with its original port; the rest goes on."""
     lab.proxy()
     lab.app(*(port for port in case.app + case.proxy if port not in (4140, 4143)))
-    install(lab, mode, *LINKERD, *case.arguments)
+    install(lab.pod, *LINKERD, *case.arguments, mode=mode)
 
     seen = {p: lab.inbound(p, version=version) for p in case.app + case.proxy}
 
@@ -190,7 +172,7 @@ def test_every_port_of_the_pod_reaches_the_proxy_on_other_ports(
     """The proxy's ports are the ones given, not Linkerd's."""
     lab.proxy(inbound=15006, outbound=15001)
     lab.app(8080, 4143)
-    install(lab, mode, "-p", "15006", "-o", "15001", "-u", str(PROXY_UID))
+    install(lab.pod, "-p", "15006", "-o", "15001", "-u", str(PROXY_UID), mode=mode)
     seen = [lab.inbound(port, version=version) for port in (8080, 4143, 15001)]
     assert seen == [
         Answer("proxy", 15006, (POD[version], port)) for port in (8080, 4143, 15001)
@@ -200,7 +182,7 @@ def test_every_port_of_the_pod_reaches_the_proxy_on_other_ports(
 def test_without_a_proxy_nobody_answers(lab: Lab, mode: str, version: int) -> None:
     """While the proxy is not up the application is not reached past it."""
     lab.app(8080)
-    install(lab, mode, *LINKERD)
+    install(lab.pod, *LINKERD, mode=mode)
     with pytest.raises(ConnectionRefusedError):
         lab.inbound(8080, version=version)
 
@@ -211,7 +193,7 @@ def test_one_client_port_to_several_ports_of_the_pod(
     """The proxy tells the connections apart though all are sent to its one port."""
     ports = (8080, 8081, 8082)
     lab.proxy()
-    install(lab, mode, *LINKERD)
+    install(lab.pod, *LINKERD, mode=mode)
     with contextlib.ExitStack() as stack:
         opened = lab.client.run(connect_from_one_port, POD[version], ports, stack)
         said = [json.loads(connection.makefile().readline()) for connection in opened]
@@ -244,7 +226,7 @@ def test_without_ipv6_only_ipv4_is_redirected(lab: Lab, mode: str) -> None:
     """--ipv6=false leaves IPv6 to the application."""
     lab.proxy()
     lab.app(8080)
-    install(lab, mode, *LINKERD, "--ipv6=false")
+    install(lab.pod, *LINKERD, "--ipv6=false", mode=mode)
     assert lab.inbound(8080, version=4) == proxy_for(4, 8080)
     assert lab.inbound(8080, version=6) == app_at(8080)
 
@@ -257,7 +239,7 @@ def test_original_address_is_the_one_connected_to(
     lab.proxy()
     lab.app(8080)
     lab.pod.add_address("eth0", second, {4: 24, 6: 64}[version])
-    install(lab, mode, *LINKERD)
+    install(lab.pod, *LINKERD, mode=mode)
     answer = lab.client.run(ask, second, 8080)
     assert answer == Answer("proxy", 4143, (second, 8080))
 
@@ -268,7 +250,7 @@ def test_link_local_address(lab: Lab, mode: str) -> None:
     lab.app(8080)
     lab.client.add_address("eth0", "fe80::76", 64)
     lab.pod.add_address("eth0", "fe80::77", 64)
-    install(lab, mode, *LINKERD)
+    install(lab.pod, *LINKERD, mode=mode)
 
     def answer() -> str:
         # Unlike `ask` this looks up the interface that the address names.

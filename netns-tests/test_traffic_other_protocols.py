@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import struct
-import sys
-from pathlib import Path
 
 import pytest
+from installed import PROGRAM
 
 from proxyinit.lab import CLIENT, POD, WORLD, Lab, Namespace
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 LINKERD = ("-p", "4143", "-o", "4140", "-u", "2102")
 FAMILY = {4: socket.AF_INET, 6: socket.AF_INET6}
 TIMEOUT_S = 5

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
+from installed import install
 
 from proxyinit.lab import CLIENT, POD, PROXY_UID, WORLD, Answer, Lab
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 PORTS = ("-p", "4143", "-o", "4140")
 LINKERD = (*PORTS, "-u", "2102")
 FURTHER = {4: "203.0.113.8", 6: "2001:db8::8"}
 """The neighbour of WORLD's address."""
 MAX_ID = 4294967294
-
-
-def install(lab: Lab, mode: str, *arguments: str) -> None:
-    """Run proxy-init in the pod to success."""
-    done = lab.pod.exec([PROGRAM, *arguments, "--iptables-mode", mode])
-    assert done.returncode == 0, done.stderr
 
 
 def proxy_for(address: str, port: int) -> Answer:
@@ -108,7 +100,7 @@ def test_whose_connections_pass_the_proxy(
     """The proxy gets everybody's connections with their destination, not its own."""
     lab.proxy()
     lab.world(9090)
-    install(lab, mode, *PORTS, *owners.arguments)
+    install(lab.pod, *PORTS, *owners.arguments, mode=mode)
 
     seen = {
         (uid, gid): lab.outbound(WORLD[version], 9090, uid=uid, gid=gid)
@@ -240,7 +232,7 @@ def test_which_destinations_pass_the_proxy(
     }
     lab.proxy()
     lab.world(*{port for _, port in pairs.values()})
-    install(lab, mode, *LINKERD, *where.arguments)
+    install(lab.pod, *LINKERD, *where.arguments, mode=mode)
 
     seen = {item: lab.outbound(*pair) for item, pair in pairs.items()}
 
@@ -262,7 +254,7 @@ def test_destinations_of_one_family(
     """The family without a subnet in the list is wholly redirected."""
     lab.proxy()
     lab.world(9090)
-    install(lab, mode, *LINKERD, "--outbound-subnets-to-ignore", subnets)
+    install(lab.pod, *LINKERD, "--outbound-subnets-to-ignore", subnets, mode=mode)
     address = WORLD[unaffected]
     assert lab.outbound(address, 9090) == proxy_for(address, 9090)
     assert lab.outbound(WORLD[10 - unaffected], 9090) == Answer("world", 9090)
@@ -272,7 +264,7 @@ def test_without_ipv6_only_ipv4_leaves_through_the_proxy(lab: Lab, mode: str) ->
     """--ipv6=false leaves IPv6 alone."""
     lab.proxy()
     lab.world(9090)
-    install(lab, mode, *LINKERD, "--ipv6=false")
+    install(lab.pod, *LINKERD, "--ipv6=false", mode=mode)
     assert lab.outbound(WORLD[4], 9090) == proxy_for(WORLD[4], 9090)
     assert lab.outbound(WORLD[6], 9090) == Answer("world", 9090)
 
@@ -280,7 +272,7 @@ def test_without_ipv6_only_ipv4_leaves_through_the_proxy(lab: Lab, mode: str) ->
 def test_without_a_proxy_nothing_leaves(lab: Lab, mode: str, version: int) -> None:
     """While the proxy is not up applications do not get past it, ignored ports do."""
     lab.world(9090, 25)
-    install(lab, mode, *LINKERD, "--outbound-ports-to-ignore", "25")
+    install(lab.pod, *LINKERD, "--outbound-ports-to-ignore", "25", mode=mode)
     with pytest.raises(ConnectionRefusedError):
         lab.outbound(WORLD[version], 9090)
     assert lab.outbound(WORLD[version], 25) == Answer("world", 25)
@@ -298,7 +290,7 @@ def test_connections_inside_the_pod_stay_inside(
     """Loopback, and the pod's own address, lead to the application directly."""
     lab.proxy()
     lab.app(8080)
-    install(lab, mode, *LINKERD)
+    install(lab.pod, *LINKERD, mode=mode)
     addresses = {4: ["127.0.0.1", "127.9.8.7", POD[4]], 6: ["::1", POD[6]]}[version]
     seen = {address: lab.outbound(address, 8080, uid=uid) for address in addresses}
     assert seen == dict.fromkeys(addresses, Answer("app", 8080))
@@ -307,7 +299,7 @@ def test_connections_inside_the_pod_stay_inside(
 def test_proxy_is_spoken_to_inside_the_pod(lab: Lab, mode: str, version: int) -> None:
     """Its ports are ports like others there, and nothing loops."""
     lab.proxy()
-    install(lab, mode, *LINKERD)
+    install(lab.pod, *LINKERD, mode=mode)
     local = {4: "127.0.0.1", 6: "::1"}[version]
     for port in (4143, 4140):
         assert lab.outbound(local, port) == Answer("proxy", port, (local, port))

@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
+from answers import app_at, proxy_for
+from installed import install
 
-from proxyinit.lab import CLIENT, POD, Answer, Lab
+from proxyinit.lab import CLIENT, Lab
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 LINKERD = ("-p", "4143", "-o", "4140", "-u", "2102")
-
-
-def install(lab: Lab, mode: str, *arguments: str) -> str:
-    """Run proxy-init in the pod to success; what it logged."""
-    done = lab.pod.exec([PROGRAM, *arguments, "--iptables-mode", mode])
-    assert done.returncode == 0, done.stderr
-    return done.stderr
-
-
-def proxy_for(version: int, port: int) -> Answer:
-    """The proxy's answer to a connection to this port of the pod."""
-    return Answer("proxy", 4143, (POD[version], port))
-
-
-def app_at(port: int) -> Answer:
-    """The application's answer: it was reached without the proxy."""
-    return Answer("app", port)
-
-
 NEAR = {4: "10.1.0.77", 6: "fd00:1::77"}
 FAR = {4: "198.51.100.5", 6: "2001:db8::5"}
 """Further addresses of the client."""
@@ -99,7 +79,7 @@ def test_ignored_sources_reach_the_application(
     neighbours: Lab, mode: str, flag: str, subnets: str, expected: Sources
 ) -> None:
     """By where a client is, in both families from one list."""
-    install(neighbours, mode, *LINKERD, flag, subnets)
+    install(neighbours.pod, *LINKERD, flag, subnets, mode=mode)
     assert answers_by_source(neighbours, 4) == expected
     assert answers_by_source(neighbours, 6) == expected
 
@@ -115,7 +95,7 @@ def test_subnets_of_one_family(
     neighbours: Lab, mode: str, subnets: str, unaffected: int
 ) -> None:
     """The family without a subnet in the list is wholly redirected."""
-    install(neighbours, mode, *LINKERD, "--subnets-to-ignore", subnets)
+    install(neighbours.pod, *LINKERD, "--subnets-to-ignore", subnets, mode=mode)
     other = 10 - unaffected
     assert set(answers_by_source(neighbours, unaffected).values()) == {"proxy"}
     assert set(answers_by_source(neighbours, other).values()) == {"app"}
@@ -126,12 +106,12 @@ def test_both_flags_for_sources_add_up(
 ) -> None:
     """Upstream's flag and ours are one list, each repeatable."""
     install(
-        neighbours,
-        mode,
+        neighbours.pod,
         *LINKERD,
         *("--subnets-to-ignore", f"{NEAR[4]}/32"),
         *("--subnets-to-ignore", f"{NEAR[6]}/128"),
         *("--inbound-subnets-to-ignore", f"{FAR[4]}/32,{FAR[6]}/128"),
+        mode=mode,
     )
     expected = {"plain": "proxy", "near": "app", "far": "app"}
     assert answers_by_source(neighbours, version) == expected
@@ -142,7 +122,8 @@ def test_ignored_sources_reach_the_ports_that_r_lists(
 ) -> None:
     """-r redirects a listed port for all sources but the ignored ones."""
     subnets = f"{NEAR[4]}/32,{NEAR[6]}/128"
-    install(neighbours, mode, *LINKERD, "-r", "8080", "--subnets-to-ignore", subnets)
+    flags = ("-r", "8080", "--subnets-to-ignore", subnets)
+    install(neighbours.pod, *LINKERD, *flags, mode=mode)
     expected = {"plain": "proxy", "near": "app", "far": "proxy"}
     assert answers_by_source(neighbours, version) == expected
 
@@ -152,5 +133,5 @@ def test_destinations_ignored_for_outbound_do_not_concern_inbound(
 ) -> None:
     """A client inside an ignored destination network still gets the proxy."""
     everywhere = ("--outbound-subnets-to-ignore", "0.0.0.0/0,::/0")
-    install(neighbours, mode, *LINKERD, *everywhere)
+    install(neighbours.pod, *LINKERD, *everywhere, mode=mode)
     assert set(answers_by_source(neighbours, version).values()) == {"proxy"}

@@ -5,18 +5,17 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from installed import PROGRAM, install, sh
 
 from proxyinit.backend import title
 from proxyinit.lab import POD, PROXY_UID, WORLD, Answer, Lab
 from proxyinit.lab.tables import dump, versions_of
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 PORTS = ("-p", "4143", "-o", "4140")
 LINKERD = (*PORTS, "-u", "2102")
 IGNORING = (
@@ -50,18 +49,6 @@ def run(lab: Lab, *arguments: str, path: str = "") -> CompletedProcess[str]:
     """Run proxy-init in the pod, with a folder in front of PATH."""
     environment = [f"PATH={path}:{os.environ['PATH']}"] if path else []
     return lab.pod.exec(["env", *environment, PROGRAM, *arguments])
-
-
-def install(lab: Lab, mode: str, arguments: Sequence[str]) -> str:
-    """Run proxy-init to success; what it logged."""
-    done = run(lab, *arguments, "--iptables-mode", mode)
-    assert done.returncode == 0, done.stderr
-    return done.stderr
-
-
-def sh(lab: Lab, script: str) -> None:
-    done = lab.pod.exec(["sh", "-ec", script])
-    assert done.returncode == 0, done.stderr
 
 
 REDIRECT, OUTPUT = "PROXY_INIT_REDIRECT", "PROXY_INIT_OUTPUT"
@@ -123,7 +110,7 @@ def test_each_run_replaces_what_the_one_before_wanted(served: Lab, mode: str) ->
     assert everywhere(served) == (UNTOUCHED, UNTOUCHED)
     runs = {IGNORING: BY_IGNORING, OTHER: BY_OTHER, LINKERD: BY_LINKERD}
     for arguments in (*runs, IGNORING):
-        install(served, mode, arguments)
+        install(served.pod, *arguments, mode=mode)
         assert everywhere(served) == (runs[arguments], runs[arguments])
 
 
@@ -131,9 +118,9 @@ def test_second_run_moves_to_another_proxy(
     served: Lab, mode: str, version: int
 ) -> None:
     """New ports count for every new connection, the old ones no more."""
-    install(served, mode, LINKERD)
+    install(served.pod, *LINKERD, mode=mode)
     served.proxy(inbound=15006, outbound=15001)
-    install(served, mode, ("-p", "15006", "-o", "15001", "-u", "2102"))
+    install(served.pod, "-p", "15006", "-o", "15001", "-u", "2102", mode=mode)
     inbound = served.inbound(8080, version=version)
     outbound = served.outbound(WORLD[version], 9090)
     assert (inbound.port, outbound.port) == (15006, 15001)
@@ -141,12 +128,12 @@ def test_second_run_moves_to_another_proxy(
 
 def test_second_run_without_ipv6_takes_ipv6_away(served: Lab, mode: str) -> None:
     """--ipv6=false after a run with IPv6 leaves IPv4 redirected alone."""
-    install(served, mode, LINKERD)
-    said = install(served, mode, (*LINKERD, "--ipv6=false"))
+    install(served.pod, *LINKERD, mode=mode)
+    said = install(served.pod, *LINKERD, "--ipv6=false", mode=mode)
     assert everywhere(served) == (BY_LINKERD, UNTOUCHED)
     if mode != "nftables":  # there it is a condition on the jump
         assert "IPv6: removed rules of an earlier run" in said
-    install(served, mode, LINKERD)
+    install(served.pod, *LINKERD, mode=mode)
     assert everywhere(served) == (BY_LINKERD, BY_LINKERD)
 
 
@@ -224,8 +211,8 @@ def test_leftovers_of_the_other_backend_do_not_count(
     served: Lab, before: str, after: str, left: Callable[[str], str]
 ) -> None:
     """Only the new rules decide, the old ones are gone, and the log says so."""
-    sh(served, left(before))
-    said = install(served, after, OTHER)
+    sh(served.pod, left(before))
+    said = install(served.pod, *OTHER, mode=after)
     assert everywhere(served) == (BY_OTHER, BY_OTHER)
     assert f"removed rules of an earlier run from {title(before)}" in said
     for version in versions_of(before):
@@ -255,7 +242,7 @@ def test_failed_first_run_redirects_nothing(
     assert done.returncode == 1
     assert "line 3 failed" in done.stderr
     assert everywhere(served) == (UNTOUCHED, UNTOUCHED)
-    install(served, mode, LINKERD)
+    install(served.pod, *LINKERD, mode=mode)
     assert everywhere(served) == (BY_LINKERD, BY_LINKERD)
 
 
@@ -264,7 +251,7 @@ def test_failed_second_run_leaves_the_first_as_it_was(
     served: Lab, mode: str, tmp_path: Path, failed: int
 ) -> None:
     """Whichever family fails, both stay redirected as before."""
-    install(served, mode, IGNORING)
+    install(served.pod, *IGNORING, mode=mode)
     path = failing(tmp_path, FRONTENDS[mode][failed == 6])
     done = run(served, *OTHER, "--iptables-mode", mode, path=path)
     assert done.returncode == 1
@@ -277,8 +264,8 @@ def test_rules_abandoned_by_single_commands_are_completed(
     """After each command that upstream may have died after, a run puts all right."""
     commands = by_single_commands(mode).splitlines()
     for count in range(1, len(commands)):
-        sh(served, "\n".join(commands[:count]))
-        install(served, mode, LINKERD)
+        sh(served.pod, "\n".join(commands[:count]))
+        install(served.pod, *LINKERD, mode=mode)
         assert everywhere(served) == (BY_LINKERD, BY_LINKERD)
         assert run(served, "cleanup").returncode == 0
 
@@ -291,12 +278,12 @@ def test_jump_keeps_its_place_in_front_of_others(
 ) -> None:
     """A rule put behind the jump stays there when all of ours is written anew."""
     mode = iptables_mode
-    install(served, mode, IGNORING)
+    install(served.pod, *IGNORING, mode=mode)
     for program in FRONTENDS[mode]:
         for chain in ("PREROUTING", "OUTPUT"):
-            sh(served, f"{program} -t nat -A {chain} -p tcp -j ACCEPT")
+            sh(served.pod, f"{program} -t nat -A {chain} -p tcp -j ACCEPT")
     for arguments, expected in ((OTHER, BY_OTHER), (LINKERD, BY_LINKERD)):
-        install(served, mode, arguments)
+        install(served.pod, *arguments, mode=mode)
         assert everywhere(served) == (expected, expected)
 
 
@@ -306,7 +293,7 @@ def test_jump_behind_a_rule_that_takes_everything(
     """That is refused by name, and nothing is redirected by halves."""
     mode = iptables_mode
     program = FRONTENDS[mode][1]
-    sh(served, f"{program} -t nat -A OUTPUT -p tcp -j ACCEPT")
+    sh(served.pod, f"{program} -t nat -A OUTPUT -p tcp -j ACCEPT")
     done = run(served, *LINKERD, "--iptables-mode", mode)
     assert done.returncode == 1
     assert "IPv6: rule 1 of OUTPUT, '-p tcp -j ACCEPT'," in done.stderr
@@ -318,11 +305,11 @@ def test_jump_for_another_interface_is_none(served: Lab, iptables_mode: str) -> 
     mode = iptables_mode
     for program in FRONTENDS[mode]:
         sh(
-            served,
+            served.pod,
             f"{program} -t nat -N PROXY_INIT_REDIRECT;"
             f"{program} -t nat -A PREROUTING -i eth9 -j PROXY_INIT_REDIRECT;"
             f"{program} -t nat -N PROXY_INIT_OUTPUT_OLD;"
             f"{program} -t nat -A OUTPUT -j PROXY_INIT_OUTPUT_OLD",
         )
-    install(served, mode, LINKERD)
+    install(served.pod, *LINKERD, mode=mode)
     assert everywhere(served) == (BY_LINKERD, BY_LINKERD)

@@ -9,7 +9,8 @@ import subprocess
 import sys
 
 import pytest
-from validator_runs import PORT, PROGRAM, VALIDATOR, at, command, failure, run, told
+from installed import PROGRAM
+from validator_runs import PORT, VALIDATOR, at, command, failure, run, told
 
 from proxyinit.lab import CLIENT, POD, WORLD, Lab
 

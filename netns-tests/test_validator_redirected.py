@@ -6,15 +6,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from installed import PROGRAM
 from validator_runs import UNPRIVILEGED
 
 from proxyinit.lab import CLIENT, WORLD, Lab
 from proxyinit.lab.programs import as_user
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 VALIDATOR = [sys.executable, "-m", "proxyinit.validator"]
 REDIRECT = ("-p", "4143", "-o", "4140", "-u", "2102")
 NOWHERE = {4: "192.0.2.2:1404", 6: "[2001:db8:1::2]:1404"}

@@ -3,16 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from validator_runs import (
-    LISTEN,
-    PROGRAM,
-    VALIDATOR,
-    command,
-    failure,
-    run,
-    started,
-    told,
-)
+from installed import PROGRAM
+from validator_runs import LISTEN, VALIDATOR, command, failure, run, started, told
 
 from proxyinit.lab import POD, Lab
 

@@ -7,7 +7,8 @@ import os
 import subprocess
 from collections.abc import Iterator
 
-from verify_runs import PROGRAM, execute, install, only, verify
+from installed import PROGRAM
+from verify_runs import execute, install, only, verify
 
 from proxyinit.lab import PROXY_UID, Namespace, StandIn
 from proxyinit.verify import discover

@@ -11,7 +11,8 @@ import struct
 import subprocess
 import termios
 
-from verify_runs import PROGRAM, execute, install
+from installed import PROGRAM
+from verify_runs import execute, install
 
 from proxyinit.lab import Namespace
 

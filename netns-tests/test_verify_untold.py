@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from verify_runs import PROGRAM, install, only, states
+from installed import PROGRAM
+from verify_runs import install, only, states
 
 from proxyinit.lab import Namespace
 from proxyinit.lab.programs import as_user

@@ -17,18 +17,16 @@ import http.server
 import os
 import socket
 import socketserver
-import sys
 import threading
 import urllib.parse
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Self
 
+from installed import PROGRAM
 from pyroute2 import IPRoute
 
 from proxyinit.lab import PROXY_UID, Namespace
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 ARGUMENTS = ("-p", "8080", "-o", "8081", "-u", "2102", "-g", "2102")
 PROXY_PORTS = (8080, 8081)
 APP_UID = 1000

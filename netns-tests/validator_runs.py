@@ -8,11 +8,9 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from proxyinit.lab import Lab
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 VALIDATOR = [sys.executable, "-m", "proxyinit.validator", "--log-format=json"]
 PORT = 20001
 LISTEN = "--listen-addr=[::]:4140"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
+
+from installed import PROGRAM
 
 from proxyinit.lab import PROXY_UID, Namespace
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 ARGUMENTS = ("-p", "4143", "-o", "4140", "-u", str(PROXY_UID))
 
 
