@@ -101,7 +101,7 @@ def execute(
         log.error(str(error), **error.fields)
         return 1
     except KeyboardInterrupt:
-        log.error("interrupted; what was written has been put back")
+        log.error("interrupted")
         return 130
     return 0
 

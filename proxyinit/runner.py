@@ -116,10 +116,19 @@ class SystemRunner:
         return _Running(argv, stdin, pid, files, None)
 
     def _wait(self, program: _Running) -> None:
-        """Wait until the program has ended; past the time limit, end it."""
+        """Wait until the program has ended; past the time limit, end it.
+
+        An interrupt ends it as well: nothing writes behind the back of its caller.
+        """
         if program.status is not None:
             return
-        if not self._ends_in_time(program.pid):
+        try:
+            in_time = self._ends_in_time(program.pid)
+        except KeyboardInterrupt:
+            os.kill(program.pid, _SIGKILL)
+            os.waitpid(program.pid, 0)
+            raise
+        if not in_time:
             os.kill(program.pid, _SIGKILL)
             late = f"stopped: it gave no answer within {self._timeout_s:g} s"
             os.write(program.files[2], late.encode())

@@ -112,5 +112,9 @@ def apply(session: Session, backend: Backend, live: Ruleset, script: str) -> Non
     if session.options.simulate:
         session.show(session.tables.transaction(backend, live.version, script))
     else:
-        session.tables.feed(backend, live.version, script)
+        try:
+            session.tables.feed(backend, live.version, script)
+        except KeyboardInterrupt:  # the kernel may have taken it all the same
+            session.journal.note(backend, live)
+            raise
         session.journal.note(backend, live)
