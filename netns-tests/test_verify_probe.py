@@ -7,16 +7,14 @@ import re
 import socket
 import struct
 import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from installed import PROGRAM, sh
 
 from proxyinit.lab import PROXY_UID, WORLD, Lab, Namespace
 
-PROGRAM = str(Path(sys.executable).with_name("proxy-init"))
 ARGUMENTS = ("-p", "4143", "-o", "4140", "-u", str(PROXY_UID))
 BOTH = [f"probe {what}, IPv{v}" for v in (4, 6) for what in ("in", "out", "as proxy")]
 
@@ -35,11 +33,6 @@ def probe(namespace: Namespace, *more: str) -> tuple[int, dict[str, dict[str, An
     return done.returncode, {
         check["name"]: check for check in checks if check["name"].startswith("probe")
     }
-
-
-def sh(namespace: Namespace, script: str) -> None:
-    done = namespace.exec(["sh", "-ec", script])
-    assert done.returncode == 0, done.stderr
 
 
 def links(namespace: Namespace) -> str:

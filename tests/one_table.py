@@ -22,6 +22,9 @@ IN = Packet(
     own=(),
 )
 OUT = replace(IN, outbound=True, uid=1000, gid=1000)
+BARE = Packet(version=IPV4, source="10.9.0.1", destination="10.1.0.2", outbound=False)
+"""Nothing but addresses is known."""
+BARE_OUT = replace(BARE, outbound=True, source="10.1.0.2", destination="10.9.0.1")
 
 
 def table(*rules: str, heads: str = "") -> Ruleset:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxyinit.explain.packet import NO_MARK, Mark, Packet
+from proxyinit.explain.packet import Mark, Packet
 from proxyinit.explain.view import View
 from proxyinit.explain.walk import examine
 from proxyinit.iptables_rule import parse_rule, split_words
@@ -24,19 +24,11 @@ from proxyinit.rules import (
     Subnet,
     TcpPorts,
 )
+from tests import one_table
+from tests.one_table import BARE, BARE_OUT
 
 OWN = (Subnet(IPV4, "10.1.0.2", 32), Subnet(IPV6, "fd00:1::2", 128))
-IN = Packet(
-    version=IPV4,
-    source="10.9.0.1",
-    source_port=40000,
-    destination="10.1.0.2",
-    destination_port=8080,
-    outbound=False,
-    interface="eth0",
-    mark=NO_MARK,
-    own=OWN,
-)
+IN = replace(one_table.IN, own=OWN)
 OUT = replace(
     IN,
     source="10.1.0.2",
@@ -46,9 +38,6 @@ OUT = replace(
     gid=1001,
 )
 IN6 = replace(IN, version=IPV6, source="fd00:9::1", destination="fd00:1::2")
-BARE = Packet(version=IPV4, source="10.9.0.1", destination="10.1.0.2", outbound=False)
-"""Nothing but addresses is known."""
-BARE_OUT = replace(BARE, outbound=True, source="10.1.0.2", destination="10.9.0.1")
 
 
 def holds(text: str, packet: Packet) -> bool | None:

@@ -6,31 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from proxyinit.explain.packet import NO_MARK, Mark, Packet
+from proxyinit.explain.packet import Mark, Packet
 from proxyinit.explain.tables import explain
 from proxyinit.explain.view import View
 from proxyinit.explain.walk import examine
 from proxyinit.nft_list import parse_tables
 from proxyinit.nft_rule import parse_rule, split_words
 from proxyinit.rules import IPV4, Subnet
+from tests import one_table
+from tests.one_table import BARE, BARE_OUT
 
-IN = Packet(
-    version=IPV4,
-    source="10.9.0.1",
-    source_port=40000,
-    destination="10.1.0.2",
-    destination_port=53,
-    outbound=False,
-    interface="eth0",
-    mark=NO_MARK,
-    own=(Subnet(IPV4, "10.1.0.2", 32),),
-)
+IN = replace(one_table.IN, destination_port=53, own=(Subnet(IPV4, "10.1.0.2", 32),))
 UDP = replace(IN, protocol="udp")
 OUT = replace(
     IN, source="10.1.0.2", destination="10.9.0.1", outbound=True, uid=1000, gid=7
 )
-BARE = Packet(version=IPV4, source="10.9.0.1", destination="10.1.0.2", outbound=False)
-BARE_OUT = replace(BARE, outbound=True, source="10.1.0.2", destination="10.9.0.1")
 MARKED = replace(IN, mark=Mark(0x4001, 0xFFFFFFFF))
 
 CASES = [
