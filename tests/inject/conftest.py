@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from proxyinit.inject.cli import main
 from proxyinit.inject.testing import Cluster
+from tests.inject.manifests import Run
 from tests.inject.program import Program, injecting, running
 from tests.inject.webhook_bench import Bench
 
@@ -33,3 +35,15 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
         running(tmp_path_factory.mktemp("webhook") / "program", cluster) as found,
     ):
         yield found
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command line; exit code, standard output, standard error."""
+
+    def call(*argv: str | Path) -> tuple[int, str, str]:
+        status = main([str(word) for word in argv])
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return call
