@@ -122,13 +122,15 @@ def _env_layers(request: Request) -> list[str]:
 
     Namespace and pod in the webhook. On the command line upstream takes those of the
     object itself; the pod template's, which count once it runs, are above them here.
+    A Pod has but one set.
     """
-    below = (
-        request.ns_annotations
-        if request.origin is Origin.WEBHOOK
-        else request.workload.top_annotations
-    )
-    found = (below, request.workload.annotations)
+    workload = request.workload
+    below: Mapping[str, str] = {}
+    if request.origin is Origin.WEBHOOK:
+        below = request.ns_annotations
+    elif workload.prefix:
+        below = workload.top_annotations
+    found = (below, workload.annotations)
     return [
         layer[keys.ADDITIONAL_ENV] for layer in found if layer.get(keys.ADDITIONAL_ENV)
     ]

@@ -89,10 +89,11 @@ def test_udp_is_a_warning(run: Run, tmp_path: Path) -> None:
 
 
 def test_annotations_that_can_t_be_followed_are_told(run: Run, tmp_path: Path) -> None:
-    """The report warns of values that the webhook would leave aside."""
+    """The report warns, once, of values that the webhook would leave aside."""
     (tmp_path / "pod").write_text(
         "kind: Pod\nmetadata:\n  name: a\n  annotations:\n"
-        "    config.linkerd.io/admin-port: many\nspec: {}\n"
+        "    config.linkerd.io/admin-port: many\n"
+        "    config.linkerd.io/proxy-additional-env: A=1\nspec: {}\n"
     )
     (tmp_path / "ca").write_text("-----BEGIN CERTIFICATE-----\n")
     flags = ("--manual", "--ignore-cluster", "--proxy-version", "v1")
@@ -102,4 +103,6 @@ def test_annotations_that_can_t_be_followed_are_told(run: Run, tmp_path: Path) -
     )
 
     assert status == 0
+    assert err.count("‼") == 2
     assert "‼ pod/a: config.linkerd.io/admin-port: expected a whole number" in err
+    assert "‼ pod/a: config.linkerd.io/proxy-additional-env: expected a JSON" in err
