@@ -82,7 +82,9 @@ def test_all_levels_have_a_case() -> None:
 @given(text=anything)
 def test_one_entry_is_one_line(form: str, text: str) -> None:
     """No message can end its line, begin another, or move a terminal's cursor."""
-    for line in entries("debug", form, text, stderr=text):
+    lines = entries("debug", form, text, stderr=text)
+    assert len(lines) == 4
+    for line in lines:
         assert line.endswith("\n")
         assert not re.search(r"[\x00-\x1f\x7f-\x9f]", line[:-1])
         if form == "json":

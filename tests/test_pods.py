@@ -26,6 +26,9 @@ PRIVILEGED = {"linkerd-init.yaml", "verify-node.yaml"}
 OTHERS = {"cert-manager.io/v1"}
 """APIs that are not Kubernetes' own, whose schema it does not have."""
 
+WITHOUT_PODS = {"proxy-injector-cert-manager.yaml"}
+"""Files that only go beside another."""
+
 Document = dict[str, Any]
 
 
@@ -62,6 +65,11 @@ def test_kubernetes_takes_it(path: Path) -> None:
         if document["apiVersion"] in OTHERS:
             continue
         kubernetes_validate.validate(document, KUBERNETES, strict=True)
+
+
+def test_its_pods_are_found(path: Path) -> None:
+    """What the tests below ask of pods, they ask of some."""
+    assert bool(list(pod_specs(path))) == (path.name not in WITHOUT_PODS)
 
 
 def test_the_schema_refuses() -> None:
