@@ -82,19 +82,26 @@ def generate(namespace: str, now: dt.datetime) -> SelfSigned:
 def bundle(
     found: Sequence[x509.Certificate], own: x509.Certificate, now: dt.datetime
 ) -> bytes:
-    """A bundle with ours in it, in PEM: what has expired goes, and the oldest."""
+    """A bundle with ours in it, in PEM: what has expired goes, and the oldest.
+
+    Oldest first, so that every replica writes the same.
+    """
     others = {
         each.public_bytes(Encoding.DER): each
         for each in found
         if each.not_valid_after_utc > now and each != own
     }
-    newest = sorted(others.values(), key=lambda each: each.not_valid_before_utc)
-    kept = [*newest[-MOST_KEPT + 1 :], own]
+    newest = sorted(others.values(), key=_age)[-MOST_KEPT + 1 :]
+    kept = sorted([*newest, own], key=_age)
     return b"".join(each.public_bytes(Encoding.PEM) for each in kept)
 
 
+def _age(certificate: x509.Certificate) -> tuple[dt.datetime, int]:
+    return certificate.not_valid_before_utc, certificate.serial_number
+
+
 def publish(client: Client, own: x509.Certificate, now: dt.datetime) -> None:
-    """Add our authority to the bundle of every webhook of ours.
+    """Add our authority to the bundle of every webhook of ours that lacks it.
 
     When somebody else writes at the same time, it is tried again. Raises
     `BundleRefused`.
@@ -106,6 +113,8 @@ def publish(client: Client, own: x509.Certificate, now: dt.datetime) -> None:
             webhooks = [
                 _trusting(webhook, own, now) for webhook in configuration["webhooks"]
             ]
+            if webhooks == configuration["webhooks"]:
+                return
             version = configuration["metadata"]["resourceVersion"]
             metadata = {"resourceVersion": version}
             client.merge(path, {"metadata": metadata, "webhooks": webhooks})

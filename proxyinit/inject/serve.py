@@ -39,6 +39,8 @@ CREATOR = f"linkerd/proxy-injector {__version__}"
 POLL_S = 1.0
 TURN_S = 0.0001
 """How long a thread may keep a review waiting, each time that it waits: not 5 ms."""
+LOOKED_AT_EVERY = dt.timedelta(minutes=1)
+"""How soon a caBundle is mended that somebody has overwritten."""
 THREADS = 8
 """For questions that memory can't answer; all others take none."""
 
@@ -163,7 +165,11 @@ def _source(options: Options, client: ApiClient) -> Callable[[], KeyPair]:
 
 
 class OwnCertificate:
-    """Gives a pair that we made, trusted by the API server; a new one in good time."""
+    """Gives a pair that we made, trusted by the API server; a new one in good time.
+
+    Others write the bundle too: with manifests, or with authorities of their own that
+    leave no room. What is missing is added again.
+    """
 
     def __init__(
         self,
@@ -174,17 +180,22 @@ class OwnCertificate:
         self._client = client
         self._namespace = namespace
         self._clock = clock
-        self._renew_at = dt.datetime.min.replace(tzinfo=dt.UTC)
-        self._pair = KeyPair(b"", b"")
+        self._made: self_signed.SelfSigned | None = None
+        self._renew_at = self._look_at = dt.datetime.min.replace(tzinfo=dt.UTC)
 
     def __call__(self) -> KeyPair:
-        """The pair to use. Raises `InjectError` when nobody would trust a new one."""
+        """The pair to use. Raises `InjectError` when nobody would trust it."""
         now = self._clock()
-        if now >= self._renew_at:
+        made = self._made
+        if made is None or now >= self._renew_at:
             made = self_signed.generate(self._namespace, now)
             self_signed.publish(self._client, made.authority, now)
-            self._pair, self._renew_at = made.pair, now + self_signed.RENEWED_AFTER
-        return self._pair
+            self._made, self._renew_at = made, now + self_signed.RENEWED_AFTER
+            self._look_at = now + LOOKED_AT_EVERY
+        elif now >= self._look_at:
+            self._look_at = now + LOOKED_AT_EVERY
+            self_signed.publish(self._client, made.authority, now)
+        return made.pair
 
 
 def _shown(address: tuple[str, int], server: Server) -> str:

@@ -14,7 +14,7 @@ from cryptography import x509
 from identity.issuer.errors import ApiError
 from proxyinit.inject import self_signed
 from proxyinit.inject.api import Conflict
-from proxyinit.inject.serve import OwnCertificate
+from proxyinit.inject.serve import LOOKED_AT_EVERY, OwnCertificate
 from proxyinit.inject.testing import Caller, Cluster, pod, review
 from tests.inject.program import Program
 
@@ -48,58 +48,96 @@ def test_self_signed_replicas(tmp_path: Path, cluster: Cluster) -> None:
     assert webhook["clientConfig"]["service"] == {"name": "linkerd-proxy-injector"}
 
 
+def authority(age: dt.timedelta = dt.timedelta()) -> x509.Certificate:
+    """An authority that is so old."""
+    return self_signed.generate("linkerd", NOW - age).authority
+
+
 def test_bundles_do_not_grow_for_ever() -> None:
-    """What has expired goes, and of the others the newest stay."""
-    old = self_signed.generate("linkerd", NOW - 2 * self_signed.LIFETIME).authority
-    found = [
-        self_signed.generate("linkerd", NOW - dt.timedelta(days=n)).authority
-        for n in range(20)
-    ]
-    own = self_signed.generate("linkerd", NOW).authority
+    """What has expired goes; ours stays, and of the others the newest."""
+    others = [authority(dt.timedelta(days=n)) for n in range(20)]
+    expired = authority(2 * self_signed.LIFETIME)
+    own = authority(dt.timedelta(days=30))
     kept = x509.load_pem_x509_certificates(
-        self_signed.bundle([old, *found, own], own, NOW)
+        self_signed.bundle([expired, *others, own], own, NOW)
     )
 
     assert len(kept) == self_signed.MOST_KEPT
-    assert kept[-1] == own
-    assert set(kept[:-1]) == set(found[: self_signed.MOST_KEPT - 1])
+    assert set(kept) == {own, *others[: self_signed.MOST_KEPT - 1]}
+
+
+def test_whoever_writes_a_bundle_writes_the_same() -> None:
+    """Replicas leave each other's bundles as they are."""
+    both = [authority(), authority()]
+
+    assert self_signed.bundle(both, both[0], NOW) == self_signed.bundle(
+        both[::-1], both[1], NOW
+    )
+
+
+class Bundle:
+    """An API server with nothing but the caBundle of one webhook."""
+
+    def __init__(self) -> None:
+        self.encoded = ""
+        self.down = False
+        self.writes = 0
+
+    @property
+    def trusted(self) -> list[x509.Certificate]:
+        """The authorities in it."""
+        return x509.load_pem_x509_certificates(base64.b64decode(self.encoded))
+
+    def get(self, path: str) -> dict[str, object]:
+        """The configuration."""
+        if self.down:
+            raise ApiError(path)
+        webhook = {"clientConfig": {"caBundle": self.encoded}}
+        return {"metadata": {"resourceVersion": "1"}, "webhooks": [webhook]}
+
+    def merge(self, _path: str, patch: Mapping[str, Any]) -> None:
+        """Change it."""
+        self.writes += 1
+        self.encoded = patch["webhooks"][0]["clientConfig"]["caBundle"]
 
 
 def test_a_certificate_of_ones_own_is_renewed() -> None:
     """In good time, and not before the API server trusts the new one."""
-
-    class Client:
-        trusted = ""
-        down = False
-
-        def get(self, path: str) -> dict[str, object]:
-            if self.down:
-                raise ApiError(path)
-            webhook = {"clientConfig": {"caBundle": self.trusted}}
-            return {"metadata": {"resourceVersion": "1"}, "webhooks": [webhook]}
-
-        def merge(self, _path: str, patch: Mapping[str, Any]) -> None:
-            self.trusted = patch["webhooks"][0]["clientConfig"]["caBundle"]
-
     now = [NOW]
-    client = Client()
-    own = OwnCertificate(client, "linkerd", lambda: now[0])
+    bundle = Bundle()
+    own = OwnCertificate(bundle, "linkerd", lambda: now[0])
     first = own()
     now[0] = NOW + self_signed.RENEWED_AFTER - dt.timedelta(seconds=1)
-    client.down = True
     assert own() == first
     now[0] = NOW + self_signed.RENEWED_AFTER
+    bundle.down = True
     with pytest.raises(self_signed.BundleRefused):
         own()
-    client.down = False
+    bundle.down = False
     second = own()
 
     assert own() == second
     assert first.chain != second.chain
-    roots = x509.load_pem_x509_certificates(base64.b64decode(client.trusted))
-    assert len(roots) == 2, "the old one is trusted for as long as it is valid"
-    for pair, root in zip((first, second), roots, strict=True):
+    assert len(bundle.trusted) == 2, "the old one for as long as it is valid"
+    for pair, root in zip((first, second), bundle.trusted, strict=True):
         x509.load_pem_x509_certificate(pair.chain).verify_directly_issued_by(root)
+
+
+def test_a_bundle_that_others_have_overwritten() -> None:
+    """Who is trusted no more is trusted again within a minute."""
+    now = [NOW]
+    bundle = Bundle()
+    own = OwnCertificate(bundle, "linkerd", lambda: now[0])
+    pair = own()
+    (trusted,) = bundle.trusted
+    now[0] += LOOKED_AT_EVERY
+    assert (own(), bundle.writes) == (pair, 1), "nothing to write"
+
+    bundle.encoded = ""
+    assert (own(), bundle.writes) == (pair, 1), "nobody looks yet"
+    now[0] += LOOKED_AT_EVERY
+    assert (own(), bundle.writes) == (pair, 2)
+    assert bundle.trusted == [trusted]
 
 
 def test_others_write_the_bundle_meanwhile() -> None:
