@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
-import socket
-
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxyinit.pflag import parse
 from proxyinit.validator.addresses import Address, parse_address
-from proxyinit.validator.duration import MAX_MS, UNITS_MS, Duration, parse_duration
+from proxyinit.validator.duration import Duration
 from proxyinit.validator.settings import FLAGS, Settings, problems
 from proxyinit.validator.settings import settings as read_settings
 from proxyinit.validator.tracing import LEVELS, TARGET, parse_filter
@@ -31,152 +28,6 @@ def chosen(*argv: str, environment: dict[str, str] | None = None) -> Settings:
 
 def mistakes(*argv: str, environment: dict[str, str] | None = None) -> list[str]:
     return list(problems(parse(argv, FLAGS), environment or {}))
-
-
-# === durations ===
-
-
-@pytest.mark.parametrize(
-    ("text", "ms"),
-    [
-        ("0", 0),
-        ("0ms", 0),
-        ("0d", 0),
-        ("500ms", 500),
-        ("10s", 10_000),
-        ("120s", 120_000),
-        ("2m", 120_000),
-        ("2h", 7_200_000),
-        ("2d", 172_800_000),
-        (" 10s\t", 10_000),
-        ("+10s", 10_000),
-        ("010s", 10_000),
-        (f"{MAX_MS}ms", MAX_MS),
-    ],
-)
-def test_duration(text: str, ms: int) -> None:
-    """Everything that upstream takes, with the same meaning."""
-    assert parse_duration(text) == Duration(ms)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", " ", "s", "foobars", "ten s", "-1s", "+", "+s", "1.5s", "1e3ms", "1_0s"),
-        *("10 s", "1m30s", "٣s", "²s", "10sec", "10S", "10us", "120", "+5", "--5s"),
-        *("18446744073709551615s", f"{MAX_MS + 1}ms", "9" * 5000 + "ms"),
-    ],
-)
-def test_no_duration(text: str) -> None:
-    """What upstream refuses is refused."""
-    with pytest.raises(ValueError, match=r"^expected "):
-        parse_duration(text)
-
-
-@PROPERTY
-@given(st.integers(0, 10**21), st.sampled_from(sorted(UNITS_MS)))
-@example(MAX_MS, "ms")
-@example(MAX_MS // 1000 + 1, "s")
-def test_durations_are_products(number: int, unit: str) -> None:
-    """A number times its unit, up to upstream's 64 bits, never wrapped around."""
-    ms = number * UNITS_MS[unit]
-    if ms <= MAX_MS:
-        assert parse_duration(f"{number}{unit}").ms == ms
-    else:
-        with pytest.raises(ValueError, match=f"expected at most {MAX_MS}ms"):
-            parse_duration(f"{number}{unit}")
-
-
-@PROPERTY
-@given(st.text(max_size=12) | st.from_regex(r"[+0-9a-z \u0660]{0,12}", fullmatch=True))
-def test_any_text_is_a_duration_or_a_mistake(text: str) -> None:
-    """Nothing else is ever raised."""
-    try:
-        found = parse_duration(text)
-    except ValueError:
-        return
-    assert 0 <= found.ms <= MAX_MS
-
-
-@PROPERTY
-@given(st.integers(0, MAX_MS // 1000))
-def test_whole_seconds_are_shown_as_they_are_typed(seconds: int) -> None:
-    """What the last error line shows can be used again."""
-    shown = str(Duration(seconds * 1000))
-    assert shown == (f"{seconds}s" if seconds else "0ns")
-    if seconds:
-        assert parse_duration(shown) == Duration(seconds * 1000)
-
-
-@pytest.mark.parametrize(
-    ("ms", "shown"), [(1, "1ms"), (999, "999ms"), (1500, "1.5s"), (60_001, "60.001s")]
-)
-def test_parts_of_a_second_are_shown(ms: int, shown: str) -> None:
-    """As Rust's Debug form of a Duration."""
-    assert str(Duration(ms)) == shown
-
-
-# === addresses ===
-
-
-@pytest.mark.parametrize(
-    ("text", "address"),
-    [
-        ("192.0.2.2:1404", Address("192.0.2.2", 1404)),
-        ("[::]:4140", Address("::", 4140)),
-        ("[FD00:0::1]:20001", Address("fd00::1", 20001)),
-        ("[fe80::1%2]:1", Address("fe80::1", 1, 2)),
-        ("[::ffff:192.0.2.2]:80", Address("192.0.2.2", 80)),
-    ],
-)
-def test_address(text: str, address: Address) -> None:
-    """Both versions; what the kernel would treat as IPv4 is IPv4."""
-    assert parse_address(text) == address
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", ":", "1.2.3.4", "1.2.3.4:", ":80", "1.2.3.4:0", "1.2.3.4:65536"),
-        *("1.2.3:80", "01.2.3.4:80", "1.2.3.4:+80", "1.2.3.4: 80", "localhost:80"),
-        *("::1:80", "[::1]", "[::1]80", "[::1%eth0]:80", "[::1%]:80", "[1.2.3.4]:80"),
-        *("::1", "[::1:80", "1.2.3.4:٨", "[::1\0]:80", "1.2.3.4\0:80", "]:80", "[]:80"),
-    ],
-)
-def test_no_address(text: str) -> None:
-    """A name is none either: the pod may have no DNS yet."""
-    with pytest.raises(ValueError, match="expected an IP address and a port"):
-        parse_address(text)
-
-
-@PROPERTY
-@given(st.ip_addresses(), st.integers(1, 65535))
-def test_addresses_are_read_as_written(
-    host: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int
-) -> None:
-    """The standard library's spelling in, ours out, and in again."""
-    text = f"[{host}]:{port}" if host.version == 6 else f"{host}:{port}"
-    found = parse_address(text)
-    mapped = host.ipv4_mapped if isinstance(host, ipaddress.IPv6Address) else None
-    assert ipaddress.ip_address(found.host) == (mapped or host)
-    assert found.version == (mapped or host).version
-    assert parse_address(str(found)) == found
-
-
-@PROPERTY
-@given(st.text(max_size=30) | st.from_regex(r"\[?[0-9a-f:.%]{0,20}\]?:[0-9]{0,6}"))
-def test_any_text_is_an_address_or_a_mistake(text: str) -> None:
-    """Nothing else is ever raised, and what is taken the C library takes."""
-    try:
-        found = parse_address(text)
-    except ValueError:
-        return
-    family = socket.AF_INET6 if found.version == 6 else socket.AF_INET
-    socket.inet_pton(family, found.host)
-    assert found.sockaddr[:2] == (found.host, found.port)
-
-
-# === log levels ===
 
 
 @pytest.mark.parametrize(
