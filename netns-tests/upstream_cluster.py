@@ -1,9 +1,8 @@
-"""The cluster of upstream's integration lab: its pods, its test service, its network.
+"""The cluster of upstream's integration lab: its pods, and the network between them.
 
 One namespace for each of its pods, joined by a bridge, and one for the tester.
-The servers behave as upstream's test service: ``/`` says who answers, and
-``/call?url=`` asks another server and tells both names. The cluster's services
-are addresses that the tester translates, as kube-proxy does on a node.
+The cluster's services are addresses that the tester translates, as kube-proxy
+does on a node.
 
 Upstream gives the proxy one port for both directions; proxy-init refuses that,
 so here the proxy's stand-in has 8081 for outbound.
@@ -12,11 +11,7 @@ so here the proxy's stand-in has 8081 for outbound.
 from __future__ import annotations
 
 import contextlib
-import http.client
-import http.server
 import os
-import socket
-import socketserver
 import threading
 import urllib.parse
 from dataclasses import dataclass, field
@@ -24,14 +19,13 @@ from typing import Self
 
 from installed import PROGRAM
 from pyroute2 import IPRoute
+from upstream_service import FAMILY, Server, get, url_of
 
 from proxyinit.lab import PROXY_UID, Namespace
 
 ARGUMENTS = ("-p", "8080", "-o", "8081", "-u", "2102", "-g", "2102")
 PROXY_PORTS = (8080, 8081)
 APP_UID = 1000
-TIMEOUT_S = 5
-FAMILY = {4: socket.AF_INET, 6: socket.AF_INET6}
 PREFIX = {4: 24, 6: 64}
 POD_NETWORK = {4: "10.244.0.", 6: "fd00:244::"}
 SERVICE_NETWORK = {4: "10.96.0.", 6: "fd00:96::"}
@@ -74,79 +68,6 @@ def pods(version: int) -> dict[str, Pod]:
         ),
         SUBNETS: Pod(number=8, app=(9090,), proxy=PROXY_PORTS, runs=(ignored_sources,)),
     }
-
-
-# === the test service ===
-
-
-def url_of(host: str, port: int, path: str = "/") -> str:
-    literal = f"[{host}]" if ":" in host else host
-    return f"http://{literal}:{port}{path}"
-
-
-def get(url: str) -> str:
-    """The body of a successful answer; raises OSError where nobody answers."""
-    parts = urllib.parse.urlsplit(url)
-    assert parts.hostname
-    connection = http.client.HTTPConnection(
-        parts.hostname, parts.port, timeout=TIMEOUT_S
-    )
-    with contextlib.closing(connection):
-        connection.request("GET", f"{parts.path}?{parts.query}")
-        answer = connection.getresponse()
-        assert answer.status == http.HTTPStatus.OK
-        return answer.read().decode()
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    """``/`` says who answers; ``/call?url=`` asks on, and says that as well."""
-
-    def do_GET(self) -> None:
-        assert isinstance(self.server, Server)
-        url = urllib.parse.urlsplit(self.path)
-        body = self.server.who
-        if url.path == "/call":
-            (target,) = urllib.parse.parse_qs(url.query)["url"]
-            body = f"me:[{body}]downstream:[{get(target)}]"
-        self.send_response(http.HTTPStatus.OK)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (its name)
-        """Keep quiet."""
-
-
-class Server(http.server.ThreadingHTTPServer):
-    """Upstream's test service under a name, in one family.
-
-    Sockets that a handler opens belong to the namespace and the user of the
-    thread that `serve` runs in: threads inherit both.
-    """
-
-    def __init__(self, who: str, port: int, version: int) -> None:
-        self.who = who
-        self.address_family = FAMILY[version]
-        self._closing = False
-        super().__init__(("", port), Handler)
-
-    def server_bind(self) -> None:
-        """Bind, without the look-up of a host name that http.server does."""
-        socketserver.TCPServer.server_bind(self)
-
-    def serve(self) -> None:
-        """Answer until closed."""
-        while not self._closing:
-            self.handle_request()
-        self.server_close()
-
-    def close(self) -> None:
-        """Make `serve` return: a listener that is shut down becomes readable."""
-        self._closing = True
-        self.socket.shutdown(socket.SHUT_RDWR)
-
-
-# === the cluster ===
 
 
 @dataclass
