@@ -13,6 +13,7 @@ from proxyinit import pflag
 from proxyinit.inject import certificates, configuration, self_signed
 from proxyinit.inject.api_cache import FOLLOWED
 from proxyinit.inject.serve_cli import FLAGS
+from proxyinit.inject.server import GRACE_S
 
 PODS = Path(__file__).parents[2] / "images" / "pods"
 DOCUMENTS = {
@@ -142,6 +143,14 @@ def test_cert_manager_makes_what_is_mounted() -> None:
     assert POD["containers"][0]["args"][2] == "--self-signed"
     comment = (PODS / "proxy-injector-cert-manager.yaml").read_text()
     assert "/spec/template/spec/containers/0/args/2" in comment
+
+
+def test_who_goes_takes_reviews_meanwhile() -> None:
+    """There is time left for those under way, before it is killed."""
+    grace_s = POD.get("terminationGracePeriodSeconds", 30)
+    waits_s = POD["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+
+    assert 0 < waits_s < grace_s - GRACE_S
 
 
 def test_there_is_always_one() -> None:
