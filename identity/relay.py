@@ -30,7 +30,7 @@ class Relay:
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self._name = f"proxy-identity-{os.urandom(16).hex()}"
-        self._taken = False
+        self._near: Stream | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -60,16 +60,17 @@ class Relay:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._near is not None:
+            await self._near.close()
         await self._stream.close()
 
     async def _serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        near = Stream(reader, writer)
-        if self._taken or _peer_pid(writer) != os.getpid():
+        if self._near is not None or _peer_pid(writer) != os.getpid():
             writer.transport.abort()
             return
-        self._taken = True
+        self._near = near = Stream(reader, writer)
         far = self._stream
         ways = [
             asyncio.create_task(_move(near.reader, far.writer)),

@@ -609,3 +609,28 @@ def test_nobody_else_gets_through_the_relay() -> None:
     stranger, ours = asyncio.run(probe())
     assert stranger in (b"b''\n", b"")
     assert ours == b"for us"
+
+
+def test_the_relay_leaves_nothing_open() -> None:
+    """Also when there is more to pass on than anybody takes."""
+
+    async def test() -> None:
+        far, near = socket.socketpair()
+        far.setblocking(False)  # noqa: FBT003  (its only argument)
+        stream = Stream(*await asyncio.open_unix_connection(sock=near))
+        async with Relay(stream) as relay:
+            name = relay.target.removeprefix("unix-abstract:")
+            ours = socket.socket(socket.AF_UNIX)
+            ours.connect(f"\0{name}")
+            loop = asyncio.get_running_loop()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.3):  # until nothing more fits
+                    while True:
+                        await loop.sock_sendall(far, bytes(1 << 16))
+        ours.setblocking(False)  # noqa: FBT003  (as above)
+        while ours.recv(1 << 16):  # raises when it is empty and not closed
+            pass
+        ours.close()
+        far.close()
+
+    asyncio.run(test())
