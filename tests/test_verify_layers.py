@@ -11,7 +11,15 @@ from tests.imports import effects, imported, source
 
 PURE = tuple(
     f"proxyinit.verify.{name}"
-    for name in ("facts", "checks", "readback", "deviation", "sense", "surroundings")
+    for name in (
+        "ids",
+        "facts",
+        "checks",
+        "readback",
+        "deviation",
+        "sense",
+        "surroundings",
+    )
 )
 
 

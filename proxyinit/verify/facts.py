@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from proxyinit.rules import OUR_TABLE
+from proxyinit.verify.ids import SAME, Ids
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -87,6 +88,8 @@ class Facts:
     other than loopback that are not link-local. `rivals` are redirections in native
     tables of others, as (table, rule). None stands for what could not be looked at:
     `listeners`, `nat_hooks`, `rivals`, and connection tracking's (count, limit).
+    Users are those of the namespace itself; `uids` and `gids` tell them as the
+    reader knows them.
     """
 
     survey: Survey
@@ -96,3 +99,5 @@ class Facts:
     nat_hooks: tuple[NatHook, ...] | None = ()
     rivals: tuple[tuple[str, str], ...] | None = ()
     conntrack: tuple[int, int] | None = None
+    uids: Ids = SAME
+    gids: Ids = SAME

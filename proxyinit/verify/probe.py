@@ -100,7 +100,7 @@ class _Trial:
         uid = _other_than(self.config.proxy_uids)
         gid = _other_than(self.config.proxy_gids)
         destination = (self.neighbour.ends[self.version].outside, port)
-        with caller(self.version, uid, gid) as client:
+        with self._caller(uid, gid) as client:
             return self._judge(name, client, destination, self.config.outbound_port)
 
     def bypass(self, port: int) -> Check:
@@ -108,7 +108,7 @@ class _Trial:
         name = f"probe as proxy, IPv{self.version}"
         uid, gid = self.config.proxy_uids[0], _other_than(self.config.proxy_gids)
         destination = (self.neighbour.ends[self.version].outside, port)
-        with caller(self.version, uid, gid) as client:
+        with self._caller(uid, gid) as client:
             problem = _connect(client, destination)
             if problem is None and _arrived(self._beyond, TIMEOUT_S):
                 return Check(name, OK, f"user {uid} reaches the outside")
@@ -117,6 +117,16 @@ class _Trial:
         return Check(
             name, FAIL, f"user {uid} does not reach the outside: {text}", advice
         )
+
+    def _caller(self, uid: int, gid: int) -> socket.socket:
+        """A socket of one of the namespace's users."""
+        here = self.facts.uids.outside(uid), self.facts.gids.outside(gid)
+        if here[0] is None or here[1] is None:
+            raise NoOutside(
+                f"user {uid} or group {gid} is none of the namespace's: its user "
+                "namespace has other ids"
+            )
+        return caller(self.version, here[0], here[1])
 
     def _judge(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from proxyinit.backend import Tables
@@ -14,7 +14,7 @@ from proxyinit.nft_rivals import native_rivals
 from proxyinit.options import Options
 from proxyinit.session import Session
 from proxyinit.survey import survey
-from proxyinit.verify import sense, sockets, surroundings
+from proxyinit.verify import owner, sense, sockets, surroundings
 from proxyinit.verify.checks import Check, exit_code
 from proxyinit.verify.facts import Facts
 from proxyinit.verify.readback import Wanted, readback
@@ -53,7 +53,11 @@ def gather(runner: Runner, host: Host, ports: Collection[int] = ()) -> Facts | N
     tables = Tables(runner, log, lock_wait_s=0)
     session = Session(Options(), log, host, runner, tables, Journal(), print)
     read = survey(session)
-    listeners = sockets.listeners()
+    uids, gids = owner.ids()
+    listeners = tuple(
+        replace(listener, uid=uids.inside(listener.uid))
+        for listener in sockets.listeners()
+    )
     listening = any(listener.port in ports for listener in listeners)
     if ports and not listening and not sense.holders(read) and not read.problems:
         return None
@@ -71,6 +75,8 @@ def gather(runner: Runner, host: Host, ports: Collection[int] = ()) -> Facts | N
         nat_hooks=hooks,
         rivals=rivals,
         conntrack=sockets.conntrack(),
+        uids=uids,
+        gids=gids,
     )
 
 
