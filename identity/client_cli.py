@@ -53,7 +53,7 @@ class Address(click.ParamType[tuple[str, int]]):
         if isinstance(value, tuple):
             return value[0], value[1]
         host, colon, port = str(value).rpartition(":")
-        if not colon or not port.isdigit() or int(port) > 65535:
+        if not colon or not port.isdecimal() or int(port) > 65535:
             self.fail("expected an address and a port, as 127.0.0.1:4192", param, ctx)
         return host.strip("[]"), int(port)
 

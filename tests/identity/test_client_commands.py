@@ -243,6 +243,7 @@ def test_an_answer_is_waited_for_as_long_as_asked(pod: Pod) -> None:
         pytest.param(["certify", "--timeout", "1"], "--timeout", id="no unit"),
         pytest.param(["certify", "--call-timeout", "0"], "more than 0", id="no time"),
         pytest.param(["run", "--admin-addr", "x"], "--admin-addr", id="no port"),
+        pytest.param(["run", "--admin-addr", ":\u00b2"], "--admin-addr", id="power"),
         pytest.param(["run", "--signal", "HUP"], "--signal needs", id="to nobody"),
         pytest.param(["--proxy"], "--proxy", id="value missing"),
         pytest.param(["--proxy", "/bin/true", "run"], "--proxy", id="not for run"),
