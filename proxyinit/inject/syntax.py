@@ -1,23 +1,20 @@
 """YAML as Kubernetes reads it: text into nodes with positions, nodes into values.
 
-libyaml does the grammar. What plain words mean is decided here, by the rules of
-the reader that kubectl and the API server have (sigs.k8s.io/yaml, a YAML 1.1): `on`,
-`yes` and `y` are booleans, 0777 is octal, 1e3 is a number, 22:22 and dates are text.
+libyaml does the grammar, `plain_words` says what words without quotes mean.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 import yaml
 from yaml import cyaml
 
 from proxyinit.inject.errors import InjectError
+from proxyinit.inject.plain_words import DECIMAL, go_text, plain
 
 Scalar = yaml.ScalarNode
 Mapping = yaml.MappingNode
@@ -172,7 +169,7 @@ def texts(node: Node) -> dict[str, str]:
     for name, item in node.value if isinstance(node, Mapping) else ():
         meant = scalar(item) if isinstance(item, Scalar) else None
         if meant is not None and not isinstance(meant, str):
-            typed = _DECIMAL.fullmatch(item.value)
+            typed = DECIMAL.fullmatch(item.value)
             found[key(name)] = item.value if typed else go_text(meant)
     return found
 
@@ -235,57 +232,6 @@ def _expanded(node: Node, left: Iterator[int], depth: int) -> Any:
 
 def _merges(name: Node) -> bool:
     return isinstance(name, Scalar) and name.value == "<<" and not name.style
-
-
-_WORDS: dict[str, Any] = (
-    dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE"), True)
-    | dict.fromkeys(("on", "On", "ON"), True)
-    | dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE"), False)
-    | dict.fromkeys(("off", "Off", "OFF"), False)
-    | dict.fromkeys(("", "~", "null", "Null", "NULL"), None)
-    | dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan)
-    | dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), math.inf)
-    | dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -math.inf)
-)
-_DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
-_INTEGER = re.compile(
-    r"[-+]?(?:(?P<hex>0[xX][0-9a-fA-F]+)|(?P<bin>0[bB][01]+)"
-    r"|0[oO]?(?P<oct>[0-7]+)|(?P<dec>0|[1-9][0-9]*))"
-)
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-
-
-@lru_cache(maxsize=8192)
-def plain(text: str) -> Any:
-    """What a scalar without quotes means."""
-    if text in _WORDS:
-        return _WORDS[text]
-    if text[0] not in "+-.0123456789":
-        return text
-    digits = text if text[0] == "." else text.replace("_", "")
-    if found := _INTEGER.fullmatch(digits):
-        number = _integer(found)
-        return -number if digits[0] == "-" else number
-    if _FLOAT.fullmatch(digits):
-        real = float(digits)
-        return int(real) if abs(real) < 2**53 and real == int(real) else real
-    return text
-
-
-def _integer(found: re.Match[str]) -> int:
-    for group, base in (("hex", 16), ("bin", 2), ("oct", 8)):
-        if found[group]:
-            return int(found[group], base)
-    return int(found["dec"])
-
-
-def go_text(found: Any) -> str:
-    """A number or a boolean as Go writes it."""
-    if isinstance(found, bool):
-        return "true" if found else "false"
-    if isinstance(found, float) and math.isfinite(found):
-        return repr(found)
-    return str(found)
 
 
 _SURROGATES = re.compile(

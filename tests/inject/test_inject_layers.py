@@ -24,7 +24,8 @@ PURE = (
         "patch",
         "recipe",
     ),
-    *("recipe", "injection", "admission", "review", "syntax"),
+    *("recipe", "injection", "admission", "review"),
+    *("syntax", "plain_words"),
 )
 EFFECTS = {
     *("os", "subprocess", "socket", "grpc", "click", "time", "logging", "pathlib"),
