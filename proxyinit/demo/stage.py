@@ -60,7 +60,11 @@ class Stage:
     def run(self, argv: Sequence[str], pod: Namespace | None = None) -> Output:
         """Run a program inside the pod; raises `CommandFailed` unless it exits 0."""
         self.interrupts.check()
-        return (pod or self.lab.pod).run(self.runner.run, list(argv))
+        try:
+            return (pod or self.lab.pod).run(self.runner.run, list(argv))
+        except CommandFailed:
+            self.interrupts.check()  # Ctrl-C ends the program, too: no failure of it
+            raise
 
     def proxy_init(
         self,
