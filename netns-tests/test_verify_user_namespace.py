@@ -85,6 +85,26 @@ def test_its_users_are_known_by_its_own_ids(pod: int) -> None:
     assert "fail" not in {check["state"] for check in checks.values()}
 
 
+@pytest.mark.parametrize("mode", ["legacy", "nft"])
+@pytest.mark.parametrize("pod", [(2102,)], indirect=True)
+def test_what_iptables_can_not_do_from_outside_is_done_natively(
+    pod: int, mode: str
+) -> None:
+    """The kernel takes rules for a pod's users from the pod alone; nft's it takes."""
+    done = subprocess.run(
+        [PROGRAM, *INSTALL[:-1], mode, "--pid", str(pod)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    warned = [line for line in done.stderr.splitlines() if "level=warning" in line]
+
+    assert done.returncode == 0, done.stderr
+    assert "a user namespace of its own (hostUsers: false)" in warned[0]
+    assert "trying nftables" in warned[-1]
+    assert verify(pod)[0] == 0
+
+
 @pytest.mark.parametrize("pod", [(1000, 4143, 4140)], indirect=True)
 def test_a_stranger_on_the_proxys_ports_is_named_by_its_own_id(pod: int) -> None:
     """Who reads that finds the user in the pod's manifest."""

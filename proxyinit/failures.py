@@ -28,6 +28,13 @@ if TYPE_CHECKING:
     from proxyinit.session import Session
 
 _SIGKILL = 9
+_OTHER_USERS = Diagnosis(
+    UNSUPPORTED,
+    "the pod has a user namespace of its own (hostUsers: false), and iptables takes "
+    "rules for users from within it alone",
+    "run proxy-init in the pod, or use --iptables-mode nftables",
+)
+"""owner_check in net/netfilter/xt_owner.c answers EINVAL."""
 
 
 class Failure(Record):
@@ -81,6 +88,9 @@ def diagnose_failure(session: Session, error: CommandFailed) -> Diagnosis:
             carried=host.file_capabilities(program),
             legacy="legacy" in error.stderr or "legacy" in program,
         )
+    unexplained = diagnosis == diagnose("")
+    if unexplained and "-owner " in error.stdin and host.has_other_users():
+        return _OTHER_USERS
     return diagnosis
 
 

@@ -90,6 +90,19 @@ class Host:
             # No such protocol or subsystem: this kernel has no nf_tables.
             return None if isinstance(error, PermissionError) else {}
 
+    def has_other_users(self) -> bool:
+        """Whether the network namespace is of a user namespace below this process's.
+
+        So is a pod's with ``hostUsers: false``, seen from the node.
+        """
+        from proxyinit import netns  # noqa: PLC0415  (when something fails alone)
+
+        try:
+            own = os.stat("/proc/self/ns/user").st_ino  # noqa: PTH116
+        except OSError:
+            return False
+        return netns.owner() not in (None, own)
+
     def privileges(self) -> Privileges:
         """Uid and capabilities, from /proc/self/status."""
         text = read_text("/proc/self/status") or ""

@@ -8,7 +8,8 @@ from fcntl import ioctl
 from proxyinit.errors import NamespaceError
 
 CLONE_NEWNET = 0x40000000
-_NS_GET_NSTYPE = 0xB703  # linux/nsfs.h
+_NS_GET_USERNS = 0xB701  # linux/nsfs.h
+_NS_GET_NSTYPE = 0xB703
 _INITIAL = 0xEFFFFFF9
 """The inode of the namespace that the kernel booted with: NET_NS_INIT_INO in
 linux/nsfs.h, since Linux 6.17. Others have had numbers from 0xF0000000 on always."""
@@ -57,6 +58,27 @@ def leads_to_node(there: os.stat_result, first: os.stat_result | None) -> bool:
     if there.st_ino == _INITIAL:
         return True
     return first is not None and os.path.samestat(there, first)
+
+
+def owner() -> int | None:
+    """The inode of the user namespace that owns the network namespace one is in.
+
+    None when it may not be known: it is none that this process's own contains.
+    """
+    try:
+        fd = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        users = ioctl(fd, _NS_GET_USERNS)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    try:
+        return os.fstat(users).st_ino
+    finally:
+        os.close(users)
 
 
 def enter(fd: int) -> None:

@@ -92,6 +92,26 @@ def test_no_file_left_is_a_failure_like_others() -> None:
     )
 
 
+@pytest.mark.parametrize("other_users", [True, False])
+def test_users_of_a_namespace_of_their_own(*, other_users: bool) -> None:
+    """iptables takes no rule for them from outside: then another backend may do it."""
+    kernel = FakeKernel()
+    kernel.other_users = other_users
+    session = run_on(kernel, Options()).session
+    failure = CommandFailed(
+        ["/sbin/iptables-legacy-restore"],
+        1,
+        "iptables-restore: line 9 failed",
+        stdin="-A PROXY_INIT_OUTPUT -m owner --uid-owner 2102 -j RETURN\n",
+    )
+
+    if other_users:
+        assert "hostUsers: false" in str(unusable(session, "legacy", failure))
+    else:
+        with pytest.raises(CommandFailed, match="refused the rules"):
+            unusable(session, "legacy", failure)
+
+
 def test_a_folder_without_the_programs_is_named() -> None:
     """Who names a folder is told that only there was looked."""
     session = run_on(FakeKernel(), Options(bin_dir="/opt/fw/")).session

@@ -132,8 +132,8 @@ class FakeKernel(Host):
       as other programs would change tables between a reading and a writing
     - `silent`: kinds of which the kernel does not say whether nat exists
     - `asleep`: IP versions whose nft nat table is dormant
-    - `ipv6`, `holders`, `held`, `capable`, `sysctl_fault`, `busy`: what Host's
-      methods tell
+    - `ipv6`, `holders`, `held`, `capable`, `other_users`, `sysctl_fault`, `busy`:
+      what Host's methods tell
 
     `calls` is all that was done, in order; `close_wait` the sysctl as it was set.
     """
@@ -159,6 +159,7 @@ class FakeKernel(Host):
         self.capable: set[str] = set()
         self.sysctl_fault = ""
         self.busy = ""
+        self.other_users = False
         self.close_wait: int | None = None
         self.calls: list[Call] = []
 
@@ -334,6 +335,10 @@ class FakeKernel(Host):
 
     def _has_nat(self, kind: Kind, version: Version) -> bool | None:
         return None if kind in self.silent else (kind, version) in self.tables
+
+    def has_other_users(self) -> bool:
+        """What `other_users` says."""
+        return self.other_users
 
     def privileges(self) -> Privileges:
         """What `held` says."""

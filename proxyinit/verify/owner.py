@@ -7,14 +7,11 @@ the node belong to the node's.
 
 from __future__ import annotations
 
-import os
-from fcntl import ioctl
 from pathlib import Path
 
+from proxyinit import netns
 from proxyinit.host import read_text
 from proxyinit.verify.ids import SAME, Ids, parse_ids
-
-_NS_GET_USERNS = 0xB701  # linux/nsfs.h
 
 
 def ids() -> tuple[Ids, Ids]:
@@ -23,7 +20,7 @@ def ids() -> tuple[Ids, Ids]:
     The reader's own where nothing tells: the owner is no user namespace below, or no
     process lives in it.
     """
-    inode = _owner()
+    inode = netns.owner()
     if inode is None or inode == Path("/proc/self/ns/user").stat().st_ino:
         return SAME, SAME
     for entry in Path("/proc").iterdir():
@@ -32,24 +29,6 @@ def ids() -> tuple[Ids, Ids]:
             if users and groups:
                 return parse_ids(users), parse_ids(groups)
     return SAME, SAME
-
-
-def _owner() -> int | None:
-    """The inode of the user namespace; None when it may not be known."""
-    try:
-        network = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        owner = ioctl(network, _NS_GET_USERNS)
-    except OSError:
-        return None
-    finally:
-        os.close(network)
-    try:
-        return os.fstat(owner).st_ino
-    finally:
-        os.close(owner)
 
 
 def _inode(path: Path) -> int | None:
