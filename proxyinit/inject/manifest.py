@@ -82,7 +82,12 @@ def as_json(text: str) -> str:
     found = None if root is None else syntax.value(root)
     if found is None:
         return ""
-    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+    try:
+        return json.dumps(
+            found, ensure_ascii=False, allow_nan=False, separators=(",", ":")
+        )
+    except ValueError as error:
+        raise BadYaml("JSON has no numbers such as .inf and .nan") from error
 
 
 def objects(root: Node | None, depth: int = 0) -> Iterator[tuple[Node | None, str]]:

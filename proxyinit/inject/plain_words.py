@@ -29,6 +29,10 @@ _INTEGER = re.compile(
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 
 
+MOST_DIGITS = 308
+"""Of an integer; a larger one is more than any number can be, and text, as for Go."""
+
+
 @lru_cache(maxsize=8192)
 def plain(text: str) -> Any:
     """What a scalar without quotes means."""
@@ -37,11 +41,10 @@ def plain(text: str) -> Any:
     if text[0] not in "+-.0123456789":
         return text
     digits = text if text[0] == "." else text.replace("_", "")
-    if found := _INTEGER.fullmatch(digits):
+    if (found := _INTEGER.fullmatch(digits)) and len(digits) <= MOST_DIGITS:
         number = _integer(found)
         return -number if digits[0] == "-" else number
-    if _FLOAT.fullmatch(digits):
-        real = float(digits)
+    if _FLOAT.fullmatch(digits) and math.isfinite(real := float(digits)):
         return int(real) if abs(real) < 2**53 and real == int(real) else real
     return text
 

@@ -117,6 +117,19 @@ def test_all_mistakes_are_told_at_once(run: Run, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("number", [".inf", "-.inf", ".nan"])
+def test_numbers_that_json_has_not(run: Run, tmp_path: Path, number: str) -> None:
+    """They are refused as output, and passed on in YAML."""
+    path = tmp_path / "it.yaml"
+    path.write_text(f"kind: A\nb: {number}\n")
+
+    assert run("inject", path)[:2] == (0, path.read_text() + "---\n")
+    assert run("inject", "-o", "json", path) == (
+        *(1, ""),
+        f"{FAILED}{path}:1: JSON has no numbers such as .inf and .nan",
+    )
+
+
 def test_a_folder_that_can_t_be_read_hides_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
