@@ -5,8 +5,9 @@ None of their texts shows a key, a request or a token.
 
 from __future__ import annotations
 
+import contextlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -86,16 +87,22 @@ class Credential:
         return now < self.expiry
 
 
+@contextlib.contextmanager
+def any_serial() -> Iterator[None]:
+    """Let serial numbers below 1 pass, which old roots have, without the warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CryptographyDeprecationWarning)
+        yield
+
+
 def load_certificate(der: bytes) -> x509.Certificate:
     """A certificate of which every part can be read; ValueError otherwise."""
     try:
-        with warnings.catch_warnings():
-            # Serial numbers below 1 are only warned of, and for how long nobody knows.
-            warnings.simplefilter("error", CryptographyDeprecationWarning)
+        with any_serial():
             certificate = x509.load_der_x509_certificate(der)
         certificate.extensions  # noqa: B018  (parsed when first looked at)
         certificate.public_key()
-    except (*BROKEN, CryptographyDeprecationWarning) as error:
+    except BROKEN as error:
         raise ValueError(str(error)) from error
     return certificate
 

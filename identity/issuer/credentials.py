@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from identity import ca, leaf, pem
-from identity.credentials import BROKEN
+from identity.credentials import BROKEN, any_serial
 from identity.errors import BadTrustAnchors
 from identity.issuer import path
 from identity.issuer.errors import CredentialsError, IssuerInvalid
@@ -110,7 +110,8 @@ def parse_anchors(bundle: bytes) -> tuple[x509.Certificate, ...]:
     """The trust anchors of a bundle; raises `CredentialsError`."""
     try:
         ders = pem.certificates(bundle.decode("ascii", "replace"))
-        return tuple(map(x509.load_der_x509_certificate, ders))
+        with any_serial():
+            return tuple(map(x509.load_der_x509_certificate, ders))
     except (BadTrustAnchors, *BROKEN) as error:
         raise CredentialsError(f"Failed to read trust anchors: {error}") from error
 
@@ -151,7 +152,8 @@ def load(files: Files, now: dt.datetime, name: str) -> Credentials:
 
 def _parse_certificates(content: bytes) -> list[x509.Certificate]:
     try:
-        return x509.load_pem_x509_certificates(content)
+        with any_serial():
+            return x509.load_pem_x509_certificates(content)
     except BROKEN as error:
         raise _unreadable("the certificate file holds no PEM certificates") from error
 

@@ -22,12 +22,14 @@ from hypothesis import strategies as st
 
 from identity import ca, keys, pem, trust
 from identity.credentials import Answer, Credential, KeyPair
+from identity.der import INTEGER, SEQUENCE, elements, encode
 from identity.errors import (
     BadKeyPair,
     BadTrustAnchors,
     CertificateRejected,
     ServiceUntrusted,
 )
+from identity.issuer.credentials import Files, load
 from identity.testing import CA, Leaf, whole_second
 from identity.trust import Anchors
 
@@ -324,6 +326,20 @@ def test_the_root_may_be_the_issuer() -> None:
     leaf = ROOT.leaf(NAME, key=KEY)
     root = ROOT.certificate.public_bytes(Encoding.DER)
     assert accept(replace(answer(leaf), intermediates_der=[root])).names == (NAME,)
+
+
+def test_a_root_with_the_serial_number_0() -> None:
+    """Old roots have it, the proxies don't care, and nobody is warned."""
+    ((_, content),) = elements(ROOT.certificate.public_bytes(Encoding.DER))
+    (_, body), *rest = elements(content)
+    version, _, *fields = elements(body)
+    changed = [version, (INTEGER, b"\0"), *fields]
+    tbs = encode(SEQUENCE, *(encode(*field) for field in changed))
+    der = encode(SEQUENCE, tbs, *(encode(*part) for part in rest))
+    bundle = pem.encode("CERTIFICATE", der)
+    assert accept(answer(GOOD), anchors=Anchors.parse(bundle)).names == (NAME,)
+    files = Files(ISSUER.pem, ISSUER.key_pem, bundle.encode())
+    assert load(files, NOW, "the service").path[-1].public_bytes(Encoding.DER) == der
 
 
 def test_several_anchors() -> None:
