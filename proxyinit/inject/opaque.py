@@ -42,8 +42,9 @@ def _port_range(item: str) -> str:
 
 def _number(text: str) -> int:
     digits = text.strip()
-    number = int(digits) if digits.isascii() and digits.isdigit() else -1
-    if not 0 <= number <= MAX_PORT or len(digits) > 9:
+    readable = digits.isascii() and digits.isdigit() and len(digits) <= 9
+    number = int(digits) if readable else -1
+    if not 0 <= number <= MAX_PORT:
         raise ValueError("expected a port, a range, or the name of a container port")
     return number
 

@@ -70,9 +70,14 @@ def parse_quantity(value: str) -> Decimal:
         raise ValueError("expected a quantity, such as 100m, 1.5 or 20Mi")
     number, unit = Decimal(found["number"]), found["unit"] or ""
     if unit.endswith("i"):
-        return number * Decimal(1024) ** ("KMGTPE".index(unit[0]) + 1)
-    power = int(unit[1:]) if unit[:1] in "eE" and unit[1:] else _POWERS.get(unit, 0)
-    return number * Decimal(10) ** power
+        meant = number * Decimal(1024) ** ("KMGTPE".index(unit[0]) + 1)
+    else:
+        in_figures = unit[:1] in "eE" and unit[1:]
+        power = int(unit[1:]) if in_figures else _POWERS.get(unit, 0)
+        meant = number * Decimal(10) ** power
+    if abs(meant) >= 1 << 63:  # apimachinery's limit
+        raise ValueError("expected a quantity below 8Ei")
+    return meant
 
 
 def whole_cores(cpu: str) -> int:

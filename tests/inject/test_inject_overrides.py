@@ -187,6 +187,8 @@ def test_annotations_of_other_prefixes(
         ("shutdown-grace-period", "-5s"),
         ("proxy-inbound-connect-timeout", "1e3s"),
         ("default-inbound-policy", "Deny"),
+        ("proxy-cpu-limit", "9" * 60),
+        ("proxy-memory-limit", "1e19"),
         ("close-wait-timeout", "soon"),
         ("skip-outbound-subnets", "10.0.0.0"),
         ("skip-inbound-subnets", "mysql"),
