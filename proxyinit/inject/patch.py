@@ -83,9 +83,11 @@ def annotate(workload: Workload, annotations: Mapping[str, str]) -> list[Operati
 
 def opaque_ports(document: Object, ports: str) -> list[Operation]:
     """Operations that give an object itself its opaque ports."""
-    metadata = document.get("metadata") or {}
+    metadata = document.get("metadata")
     at = "/metadata/annotations"
-    operations = [] if metadata.get("annotations") else [add(at, {})]
+    operations = [add("/metadata", {})] if metadata is None else []
+    if not metadata or not metadata.get("annotations"):
+        operations.append(add(at, {}))
     return [*operations, add(f"{at}/{escape(OPAQUE_PORTS)}", ports)]
 
 

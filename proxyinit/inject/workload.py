@@ -69,12 +69,12 @@ class Workload:
     @property
     def top_annotations(self) -> dict[str, str]:
         """The object's own annotations."""
-        return texts(self.top_metadata.get("annotations"))
+        return texts(mapping(self.top_metadata, "annotations"))
 
     @property
     def top_labels(self) -> dict[str, str]:
         """The object's own labels."""
-        return texts(self.top_metadata.get("labels"))
+        return texts(mapping(self.top_metadata, "labels"))
 
     @property
     def all_containers(self) -> tuple[Object, ...]:

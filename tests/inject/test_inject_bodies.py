@@ -12,9 +12,10 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from proxyinit.inject import annotations as keys
 from proxyinit.inject.testing import pod, review
 from proxyinit.inject.webhook import MOST_BYTES
-from tests.inject.webhook_bench import Bench
+from tests.inject.webhook_bench import ENABLED, Bench
 
 
 def nested(depth: int) -> bytes:
@@ -82,6 +83,9 @@ def test_bodies_that_are_no_reviews(
     [
         pytest.param({"spec": {"containers": {}}}, id="containers are an object"),
         pytest.param({"spec": [], "metadata": {}}, id="spec is a list"),
+        pytest.param(
+            {"kind": "Service", "metadata": {"annotations": 5}}, id="annotations 5"
+        ),
         pytest.param({"spec": None, "metadata": {}}, id="no spec"),
         pytest.param({"spec": {"containers": [], "volumes": 1}}, id="volumes 1"),
         pytest.param({"metadata": "web"}, id="metadata is text"),
@@ -157,6 +161,19 @@ def test_no_containers_to_stand_beside(
     assert len(patched["spec"]["containers"]) == 1
 
 
+@pytest.mark.parametrize("kind", ["Pod", "Service"])
+@pytest.mark.parametrize("metadata", [None, {}, {"annotations": None}])
+def test_no_metadata_to_annotate(
+    bench: Bench, kind: str, metadata: dict[str, Any] | None
+) -> None:
+    """The annotation brings what it needs."""
+    bench.cluster.found = {keys.OPAQUE_PORTS: "80"}
+    found = {"kind": kind, "metadata": metadata, "spec": {}}
+
+    patched = jsonpatch.apply_patch(found, bench.ask(found).patch)
+    assert patched["metadata"]["annotations"] == {keys.OPAQUE_PORTS: "80"}
+
+
 def test_numbers_in_annotations_are_read(bench: Bench) -> None:
     """A port without quotes is a port."""
     document = pod(annotations={"config.linkerd.io/admin-port": 1234})
@@ -215,13 +232,24 @@ JSON = st.recursive(
             st.sampled_from(["Pod", "Service", "Deployment", "CronJob", "Other"]),
             JSON,
         ),
-    )
+    ),
+    namespace=st.sampled_from(
+        [
+            ENABLED,
+            {**ENABLED, keys.NATIVE_SIDECAR[0]: "false"},
+            {keys.OPAQUE_PORTS: "80"},
+        ]
+    ),
 )
-@example(body=json.dumps(review({"kind": "Pod", "spec": {"volumes": 1}})).encode())
-@example(body=b'{"a":' * 5000)
-def test_random_bodies(bench: Bench, body: bytes) -> None:
+@example(
+    body=json.dumps(review({"kind": "Pod", "spec": {"volumes": 1}})).encode(),
+    namespace=ENABLED,
+)
+@example(body=b'{"a":' * 5000, namespace=ENABLED)
+def test_random_bodies(bench: Bench, body: bytes, namespace: dict[str, str]) -> None:
     """No bug is met; patches apply, and what is no answer has a reason in the log."""
     bench.lines.clear()
+    bench.cluster.found = namespace
     reply = bench.post(body)
 
     assert reply.status in (200, 400), bench.lines
