@@ -7,10 +7,10 @@ import contextlib
 import os
 import shlex
 import signal
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -98,35 +98,44 @@ def read_config(
     return env.read(values, names, anchors.read if in_file else Anchors.parse)
 
 
-def problems(options: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with the settings and, where there are any, with the hooks."""
-    told = (options.get(name) for name in ("command", "signal_name", "pid_file"))
-    for read in (partial(read_config, options, os.environ), partial(read_hooks, *told)):
-        try:
-            read()
-        except Misconfigured as error:
-            yield from error.problems
+def make_agent(options: Mapping[str, Any]) -> Agent:
+    """An agent with the real clock, network and disk; starts nothing.
 
-
-def make_agent(
-    options: Mapping[str, Any],
-    told: tuple[hooks.Hook, ...] = (),
-    *,
-    rotate_key: bool = False,
-) -> Agent:
-    """An agent with the real clock, network and disk; starts nothing."""
-    logs.configure(options["log_level"], options["log_format"])
-    read = read_config(options, os.environ)
+    Raises `Misconfigured` with what is wrong with settings and hooks.
+    """
+    wrong: list[str] = []
+    try:
+        told = read_hooks(*map(options.get, ("command", "signal_name", "pid_file")))
+    except Misconfigured as error:
+        told = ()
+        wrong += error.problems
+    try:
+        read = read_config(options, os.environ)
+    except Misconfigured as error:
+        raise Misconfigured([*error.problems, *wrong]) from error
+    if wrong:
+        raise Misconfigured(wrong)
     clock = SystemClock()
+    roots = options[TRUST_ANCHORS]
     return Agent(
         config=replace(read, call_timeout=options["call_timeout"]),
         certifier=Certifier(lookup=SystemLookup(), now=clock.now),
-        anchors_file=options[TRUST_ANCHORS],
+        # A pipe can be read only once.
+        anchors_file=roots if roots and Path(roots).is_file() else None,
         clock=clock,
         metrics=Metrics(),
         hooks=told,
-        rotate_key=rotate_key,
+        rotate_key=options.get("rotate_key", False),
     )
+
+
+def problems(options: Mapping[str, Any]) -> Sequence[str]:
+    """What `make_agent` has to say against options."""
+    try:
+        make_agent(options)
+    except Misconfigured as error:
+        return error.problems
+    return ()
 
 
 async def until_stopped(work: Coroutine[Any, Any, object]) -> bool:
@@ -157,6 +166,7 @@ def certify(timeout: timedelta, **options: Any) -> None:
     Makes key.p8 and csr.der if there are none, and writes tls.key, tls.crt and
     ca.crt. Every option stands for the variable beside it.
     """
+    logs.configure(options["log_level"], options["log_format"])
     agent = make_agent(options)
     if not asyncio.run(until_stopped(agent.certify(timeout))):
         raise click.ClickException("stopped before there was a certificate")
@@ -185,22 +195,14 @@ def certify(timeout: timedelta, **options: Any) -> None:
     help="Send after each renewal to the process in --pid-file  [HUP].",
 )
 @click.option("--pid-file", metavar="FILE", help="Read anew each time.")
-def run(
-    admin_addr: tuple[str, int],
-    command: str | None,
-    signal_name: str | None,
-    pid_file: str | None,
-    *,
-    rotate_key: bool,
-    **options: Any,
-) -> None:
+def run(admin_addr: tuple[str, int], **options: Any) -> None:
     """Keep the certificate fresh, until stopped.
 
     Renews at 70 % of what is left, retries what fails, and shows at /ready whether
     there is a valid certificate. Every option stands for the variable beside it.
     """
-    told = read_hooks(command, signal_name, pid_file)
-    agent = make_agent(options, told, rotate_key=rotate_key)
+    logs.configure(options["log_level"], options["log_format"])
+    agent = make_agent(options)
 
     async def serve() -> None:
         async with serving(*admin_addr, pages(agent)):

@@ -14,7 +14,11 @@ Check: TypeAlias = Callable[[Mapping[str, Any]], Iterable[str]]
 
 
 class Command(click.Command):
-    """A command that goes on reading after a mistake, as if that were not there."""
+    """A command that goes on reading after a mistake, as if that were not there.
+
+    `check` is asked only when there is a mistake already: what is wrong with a line
+    that can be read, the command itself finds out.
+    """
 
     def __init__(self, *args: Any, check: Check = lambda _: (), **more: Any) -> None:
         super().__init__(*args, **more)
@@ -37,10 +41,8 @@ class Command(click.Command):
                 if len(read) == len(left):
                     raise _all(mistakes, ctx) from error
                 left = read
-        if not ctx.resilient_parsing:  # for completion in a shell
-            mistakes += self._check(ctx.params)
         if mistakes:
-            raise _all(mistakes, ctx)
+            raise _all([*mistakes, *self._check(ctx.params)], ctx)
         return words
 
     def _without(self, error: click.UsageError, args: list[str]) -> list[str]:

@@ -39,12 +39,12 @@ def guard() -> Iterator[Guard]:
     """No test may log a secret, whatever it tests."""
     made = Guard()
     logger = logging.getLogger()
-    level = logger.level
+    level, handlers = logger.level, list(logger.handlers)
     logger.addHandler(made)
     logger.setLevel(logging.DEBUG)
     yield made
     logger.setLevel(level)
-    logger.removeHandler(made)
+    logger.handlers[:] = handlers  # a command that ran here has set its own
     assert not made.leaks
 
 

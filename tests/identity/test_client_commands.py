@@ -34,6 +34,7 @@ NAME = "web.emojivoto.serviceaccount.identity.linkerd.cluster.local"
 TOKEN = "eyJhbGciOiJub25lIn0.c2VjcmV0.dG9rZW4"  # noqa: S105  (nobody's)
 ROOT = CA()
 ISSUER = ROOT.issuer()
+PROGRAM = (sys.executable, "-m", "identity")
 SOURCE = str(Path(cli.__file__).parents[1])
 
 
@@ -59,7 +60,7 @@ class Pod:
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """The program, in the background."""
         return subprocess.Popen(
-            [sys.executable, "-m", "identity", *arguments],
+            [*PROGRAM, *arguments],
             env=self.environ,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -220,6 +221,35 @@ def test_mistakes_of_every_kind_at_once(pod: Pod) -> None:
     ):
         assert part in said
     assert names(pod) == []
+
+
+def test_mistakes_of_settings_and_hooks_at_once(pod: Pod) -> None:
+    """Also where each word alone can be read."""
+    del pod.environ[LOCAL_NAME]
+    status, said = pod.run("run", "--exec", "")
+    assert status == 2
+    assert "Error: 2 mistakes in the configuration:\n" in said
+    status, said = pod.run("run", "--exec", "", "--name", NAME)
+    assert status == 2
+    assert "Error: 1 mistake in the configuration:\n  --exec" in said
+
+
+def test_trust_anchors_may_come_through_a_pipe(pod: Pod) -> None:
+    """As from a shell's <(command): read once, and not looked at again."""
+    reading, writing = os.pipe()
+    os.write(writing, ROOT.pem)
+    os.close(writing)
+    done = subprocess.run(
+        [*PROGRAM, "certify", "--trust-anchors", f"/dev/fd/{reading}"],
+        env=pod.environ,
+        pass_fds=(reading,),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    os.close(reading)
+    assert done.returncode == 0, done.stderr
+    assert "level=warning" not in done.stderr
 
 
 def test_an_answer_is_waited_for_as_long_as_asked(pod: Pod) -> None:
