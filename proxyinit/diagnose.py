@@ -191,8 +191,7 @@ _TABLE: tuple[tuple[tuple[str, ...], Diagnosis], ...] = (
             REFUSED,
             "what it lists can't be understood, so it can't be told what would be "
             "changed",
-            "see what it prints when it lists the rules, and whether it is the iptables "
-            "or nft that you expect",
+            "see what it lists, and whether it is the iptables or nft that you expect",
         ),
     ),
     (
@@ -248,7 +247,7 @@ _TABLE: tuple[tuple[tuple[str, ...], Diagnosis], ...] = (
 )
 """The first entry of which a text occurs decides: causes before consequences."""
 
-UNKNOWN = Diagnosis(
+_UNKNOWN = Diagnosis(
     REFUSED,
     "iptables refused the rules",
     "look at what it printed (stderr) and at the kernel's log (dmesg)",
@@ -260,7 +259,7 @@ def diagnose(stderr: str) -> Diagnosis:
     for texts, diagnosis in _TABLE:
         if any(text in stderr for text in texts):
             return diagnosis
-    return UNKNOWN
+    return _UNKNOWN
 
 
 def describe_lock(diagnosis: Diagnosis, path: str, holders: list[LockHolder]) -> str:
