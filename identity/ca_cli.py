@@ -106,14 +106,14 @@ class Group(click.Group):
 
 @click.group(cls=Group)
 def ca() -> None:
-    r"""Make a trust anchor and an issuer, as `step certificate create` does.
+    """Make a trust anchor and an issuer, as `step certificate create` does.
 
     \b
     Example:
       proxy-identity ca root --cert ca.crt --key ca.key
-      proxy-identity ca issuer --ca ca.crt --ca-key ca.key \
+      proxy-identity ca issuer --ca ca.crt --ca-key ca.key \\
         --cert issuer.crt --key issuer.key
-    """
+    """  # noqa: D301  (the mark for click is the one character)
 
 
 @ca.command()
@@ -136,6 +136,7 @@ def root(  # noqa: PLR0913  (options)
     *, name: str, lifetime: dt.timedelta, cert: Path, key: Path, force: bool, form: str
 ) -> None:
     """Make a root: what all workloads of a mesh trust."""
+    _check_apart({"--cert": cert, "--key": key})
     private = _new_key()
     validity, serial = _validity(lifetime), _serial()
     made = authorities.create_root(name, private, validity, serial)
@@ -186,6 +187,8 @@ def issuer(  # noqa: PLR0913  (options)
     form: str,
 ) -> None:
     """Make an issuer: what signs the certificates of workloads."""
+    signing = {"--ca": parent_cert, "--ca-key": parent_key}
+    _check_apart({"--cert": cert, "--key": key}, signing)
     parent = read_authority(Files(parent_cert, parent_key))
     try:
         path.find_path(parent.certificate, (), (parent.certificate,), _now())
@@ -199,6 +202,24 @@ def issuer(  # noqa: PLR0913  (options)
         name, private, _validity(lifetime), _serial(), parent=parent
     )
     _deliver(made, Files(cert, key), force=force, form=form)
+
+
+def _check_apart(written: dict[str, Path], read: dict[str, Path] | None = None) -> None:
+    """Refuse to write one file over the other, or over one that is read.
+
+    The options may mean the same one by different paths. The root may have its key
+    and its certificate in one file.
+    """
+    taken: dict[Path, list[str]] = {}
+    for option, file in (written | (read or {})).items():
+        taken.setdefault(file.resolve(), []).append(option)
+    wrong = [
+        f"{' and '.join(options)} are the same file, {file}: expected one for each"
+        for file, options in taken.items()
+        if len(options) > 1 and any(option in written for option in options)
+    ]
+    if wrong:
+        raise click.UsageError("\n".join(wrong))
 
 
 def _deliver(

@@ -236,3 +236,37 @@ def test_a_folder_that_is_missing_is_told(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "can't write" in result.output
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        pytest.param(
+            ("root", "--cert", "a", "--key", "./a"), "--cert and --key", id="root"
+        ),
+        pytest.param(
+            ("issuer", "--cert", "link"), "--cert and --ca", id="over the root"
+        ),
+        pytest.param(
+            ("issuer", "--key", "ca.key"), "--key and --ca-key", id="over its key"
+        ),
+    ],
+)
+def test_no_file_is_written_over_another(
+    tmp_path: Path, arguments: Sequence[str], options: str
+) -> None:
+    """Not even with --force, which is meant for what was there before."""
+    made(tmp_path, "root")
+    (tmp_path / "link").symlink_to("ca.crt")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    result = ca(tmp_path, *arguments, "--force")
+    assert result.exit_code == 2
+    assert f"{options} are the same file" in result.output
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_the_example_is_shown_as_it_is_typed(tmp_path: Path) -> None:
+    """Its lines are commands, and not a paragraph."""
+    lines = [line.strip() for line in made(tmp_path, "--help").splitlines()]
+    assert "proxy-identity ca root --cert ca.crt --key ca.key" in lines
+    assert "proxy-identity ca issuer --ca ca.crt --ca-key ca.key \\" in lines
