@@ -35,6 +35,9 @@ def configure(level: str, form: str) -> None:
         def emit(self, record: logging.LogRecord) -> None:
             name = record.levelname.lower()
             message = record.getMessage()
+            if record.exc_info and (error := record.exc_info[1]):
+                # What libraries did not expect: its reason, on the same line.
+                message = f"{message.rstrip()}: {type(error).__name__}: {error}"
             write_stderr(line(name, message, record.created, form, {}))
 
     logging.basicConfig(level=level.upper(), handlers=[Lines()], force=True)
