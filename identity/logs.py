@@ -36,8 +36,16 @@ def configure(level: str, form: str) -> None:
             name = record.levelname.lower()
             message = record.getMessage()
             if record.exc_info and (error := record.exc_info[1]):
-                # What libraries did not expect: its reason, on the same line.
-                message = f"{message.rstrip()}: {type(error).__name__}: {error}"
+                message = f"{message.rstrip()}: {_unexpected(error)}"
             write_stderr(line(name, message, record.created, form, {}))
 
     logging.basicConfig(level=level.upper(), handlers=[Lines()], force=True)
+
+
+def _unexpected(error: BaseException) -> str:
+    """Kind and place of what a library did not expect; its words may quote secrets."""
+    place, trace = "", error.__traceback__
+    while trace is not None:
+        place = f" in {trace.tb_frame.f_globals.get('__name__')}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return type(error).__name__ + place
