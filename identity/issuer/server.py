@@ -126,13 +126,16 @@ class _Unregistered:
 
 
 class GrpcServer:
-    """The plaintext gRPC server with its health service."""
+    """The plaintext gRPC server with its health service.
 
-    def __init__(self, handler: Handler) -> None:
+    `shared` lets other processes listen on the same port, as several workers do.
+    """
+
+    def __init__(self, handler: Handler, *, shared: bool) -> None:
         self._server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
-                ("grpc.so_reuseport", 1),
+                ("grpc.so_reuseport", int(shared)),
                 # Requests of 2 KiB need no search for a larger window, which
                 # would ping each client with each of them.
                 ("grpc.http2.bdp_probe", 0),

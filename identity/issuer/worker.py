@@ -99,7 +99,8 @@ class Worker:
                 clock=self._outside.clock,
                 random=self._outside.random,
             )
-            server = GrpcServer(Handler(certifier.certify, self._metrics))
+            handler = Handler(certifier.certify, self._metrics)
+            server = GrpcServer(handler, shared=config.workers > 1)
             async with self._listening(server, reloader):
                 yield
         finally:

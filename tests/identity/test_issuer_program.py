@@ -421,13 +421,18 @@ def test_an_address_that_is_taken_is_told(
             assert program.process.wait(20) == 1
 
 
-def test_a_port_that_is_taken_is_told(folder: Path, api: KubernetesApi) -> None:
-    """Two services can't have one admin port."""
+@pytest.mark.parametrize(
+    ("listener", "option"), [("admin", "--admin-addr"), ("gRPC", "--addr")]
+)
+def test_a_port_that_is_taken_is_told(
+    folder: Path, api: KubernetesApi, listener: str, option: str
+) -> None:
+    """Two services can't have one port: each would get some of the calls."""
     with running(*arguments(folder, api)) as first:
-        port = first.until(r"admin server on 127.0.0.1:(\d+)")[1]
-        args = arguments(folder, api, "--admin-addr", f"127.0.0.1:{port}")
+        port = first.until(rf"{listener} server on 127.0.0.1:(\d+)")[1]
+        args = arguments(folder, api, option, f"127.0.0.1:{port}")
         with running(*args) as second:
-            second.until(f"^Error: can't listen on 127.0.0.1 port {port}")
+            second.until(rf"Error: can't listen on 127.0.0.1\D+{port}")
             assert second.process.wait(20) == 1
 
 
