@@ -60,12 +60,14 @@ def leads_to_node(there: os.stat_result, first: os.stat_result | None) -> bool:
     return first is not None and os.path.samestat(there, first)
 
 
-def owner() -> int | None:
-    """The inode of the user namespace that owns the network namespace one is in.
+def other_owner() -> int | None:
+    """The inode of the user namespace below this process's own that owns the network.
 
-    None when it may not be known: it is none that this process's own contains.
+    None where it is this process's own, or may not be known: it is none that this
+    one contains.
     """
     try:
+        own = os.stat("/proc/self/ns/user").st_ino  # noqa: PTH116  (the same)
         fd = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
@@ -76,9 +78,10 @@ def owner() -> int | None:
     finally:
         os.close(fd)
     try:
-        return os.fstat(users).st_ino
+        found = os.fstat(users).st_ino
     finally:
         os.close(users)
+    return None if found == own else found
 
 
 def enter(fd: int) -> None:

@@ -13,7 +13,7 @@ PURE = (
     *("config", "rules", "plan", "iptables_rule", "iptables_save", "reconcile"),
     *("reach", "record", "diagnose", "privileges", "flags", "pflag", "options"),
     *("intervals", "nft_script", "nft_match", "nft_rule", "nft_list", "nft_reconcile"),
-    "printable",
+    *("printable", "go_flags"),
 )
 COSTLY = (
     *("click", "typing", "re", "dataclasses", "logging", "subprocess", "enum", "json"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from identity.issuer.config import (
 )
 from identity.issuer.policy import Domain
 from proxyinit import __version__
+from proxyinit.go_flags import two_dashes
 
 _LEVEL_NAMES = {
     "panic": "error",
@@ -41,7 +41,6 @@ _LEVEL_NAMES = {
 }
 """Levels by the names that upstream has for them."""
 
-_SINGLE_DASH = re.compile(r"-[a-z][a-z-]+(=.*)?", re.DOTALL)
 _log = logging.getLogger(__name__)
 
 
@@ -58,7 +57,7 @@ class GoCommand(Command):
         }
         spelled = []
         for arg in args:
-            word = f"-{arg}" if _SINGLE_DASH.fullmatch(arg) else arg
+            word = two_dashes(arg)
             name, _, value = word.partition("=")
             if name in switches and value in ("true", "false"):
                 spelled += [name] if value == "true" else []

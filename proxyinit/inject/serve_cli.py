@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from identity.issuer.config import split_address
 from proxyinit import __version__
 from proxyinit.commands import PflagCommand
 from proxyinit.flags import LOG_FLAGS
+from proxyinit.go_flags import two_dashes
 from proxyinit.inject import certificates, configuration
 from proxyinit.inject.settings import namespace
 from proxyinit.logs import Log
@@ -26,7 +26,6 @@ _LEVELS = {
 }
 """Levels that the standard library calls otherwise."""
 
-_SINGLE_DASH = re.compile(r"-[a-z][a-z-]+(=.*)?", re.DOTALL)
 _HELP = """Serve the admission webhook that injects pods as they are made.
 
 \b
@@ -88,8 +87,7 @@ class _GoCommand(PflagCommand):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Give every flag two dashes."""
-        spelled = [f"-{arg}" if _SINGLE_DASH.fullmatch(arg) else arg for arg in args]
-        return super().parse_args(ctx, spelled)
+        return super().parse_args(ctx, list(map(two_dashes, args)))
 
 
 def _serve(arguments: Arguments) -> int:
